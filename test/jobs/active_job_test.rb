@@ -124,13 +124,13 @@ class ActiveJobTest < Minitest::Test
 
   def setup
     SEEN.clear
+    @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
+    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
   end
 
   def teardown
     @adapter&.shutdown
-    return unless @isolation_level
-
-    ActiveRecord::Base.remove_connection
+    ActiveRecord::Base.remove_connection if @database
     ActiveSupport::IsolatedExecutionState.isolation_level = @isolation_level
   end
 
@@ -179,6 +179,20 @@ class ActiveJobTest < Minitest::Test
     first, *others = rest
     assert_in_delta 60, first, 5
     assert_equal [:after_perform, nil, :after_perform], others, "the second job has no deadline"
+  end
+
+  # As Rails' :async does.
+  def test_the_adapter_runs_a_job_that_comes_after_its_shutdown
+    PatientJob.queue_adapter = @adapter = ActiveJob::QueueAdapters::HeddleAdapter.new
+    @adapter.shutdown
+    PatientJob.perform_later
+    assert_equal [nil, :after_perform], rest
+  end
+
+  def test_the_adapter_refuses_isolation_by_threads
+    PatientJob.queue_adapter = @adapter = ActiveJob::QueueAdapters::HeddleAdapter.new
+    ActiveSupport::IsolatedExecutionState.isolation_level = :thread
+    assert_match(/isolation_level = :fiber/, assert_raises(ArgumentError) { PatientJob.perform_later }.message)
   end
 
   def test_a_job_of_several_steps_continues_after_its_deadline
@@ -299,8 +313,7 @@ class ActiveJobTest < Minitest::Test
   def database(name, gem, pool:)
     require gem
     require "active_record"
-    @isolation_level = ActiveSupport::IsolatedExecutionState.isolation_level
-    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
+    @database = true
     url = Servers.public_send(name).url.sub(/\Amysql2?:/, "trilogy:")
     ActiveRecord::Base.establish_connection(url: url, pool: pool, checkout_timeout: 10)
   rescue LoadError, Servers::Unavailable => e

@@ -7,7 +7,8 @@ require "concurrent/scheduled_task"
 module ActiveJob
   module QueueAdapters
     # Rails' AsyncAdapter on a {Heddle::Executor}: runs jobs in this process, each as a task, and keeps none when the
-    # process ends. Needs ActiveJob 7.2 or later.
+    # process ends. As there, a job that comes after the shutdown runs in the thread that enqueues it. Needs ActiveJob
+    # 7.2 or later, and tasks with current attributes of their own: isolation_level.
     #
     #   config.active_support.isolation_level = :fiber
     #   config.active_job.queue_adapter = :heddle
@@ -16,13 +17,15 @@ module ActiveJob
       # @param options [Hash] those of {Heddle::Executor#initialize}
       def initialize(**options)
         super()
-        @executor = Heddle::Executor.new(name: "ActiveJob", **options)
+        @executor = Heddle::Executor.new(name: "ActiveJob", fallback_policy: :caller_runs, **options)
       end
 
       # Called by ActiveJob.
       #
       # @param job [ActiveJob::Base]
+      # @raise [ArgumentError] if ActiveSupport keeps current attributes by thread: the jobs would share them
       def enqueue(job)
+        check_isolation
         job.provider_job_id = job.job_id
         @executor.post(job.serialize) { |data| Base.execute(data) }
       end
@@ -35,6 +38,7 @@ module ActiveJob
         delay = timestamp - Time.now.to_f
         return enqueue(job) if delay <= 0
 
+        check_isolation
         job.provider_job_id = job.job_id
         Concurrent::ScheduledTask.execute(delay, args: [job.serialize], executor: @executor) do |data|
           Base.execute(data)
@@ -48,6 +52,15 @@ module ActiveJob
       def shutdown(wait: true)
         @executor.shutdown
         @executor.wait_for_termination if wait
+      end
+
+      private
+
+      def check_isolation
+        return if ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
+
+        raise ArgumentError, "the queue adapter :heddle needs config.active_support.isolation_level = :fiber " \
+          "(without Rails: ActiveSupport::IsolatedExecutionState.isolation_level = :fiber)"
       end
     end
   end
