@@ -68,7 +68,7 @@ module Heddle
         def set_zone(server, time_zone)
           statement = case server.family
           when :mysql then MySQL::SessionZone.zone(@driver, time_zone)&.then { |zone| "set time_zone = '#{zone}'" }
-          when :postgresql then "set timezone to '#{PostgreSQL::SessionZone.name(time_zone)}'"
+          when :postgresql then "set timezone to '#{PostgreSQL.const_get(:SessionZone).name(time_zone)}'"
           end
           result = @driver.command(statement) if statement
           return unless result.is_a?(ServerError)
