@@ -66,7 +66,8 @@ class MemcachedDalliFailuresTest < Minitest::Test
     [real_server.then { |server| "#{server.host}:#{server.port}" }, "127.0.0.1:#{stranger.addr[1]}"].each do |address|
       {get: ->(cache) { cache.get("k") }, set: ->(cache) { cache.set("k", 1) }, delete: ->(cache) { cache.delete("k") },
        get_multi: ->(cache) { cache.get_multi("a", "b") }, stats: ->(cache) { cache.stats.values }}.each do |name, call|
-        theirs, ours = both(address, ssl_context: context, socket_timeout: 1).map { |cache| outcome { call.call(cache) } }
+        caches = both(address, ssl_context: context, socket_timeout: 1)
+        theirs, ours = caches.map { |cache| outcome { call.call(cache) } }
         assert_equal theirs, ours, name
       end
     end

@@ -19,8 +19,8 @@ module Heddle
 
         # @param link [Link]
         # @param sql [String]
-        # @return [Hash{Symbol => Object}] format: (:text, :csv, :binary, or one of newer servers), and delimiter:, null:,
-        #   quote:, escape: if the statement has them, encoding: unless it is UTF-8, and header:
+        # @return [Hash{Symbol => Object}] format: (:text, :csv, :binary, or one of newer servers), and delimiter:,
+        #   null:, quote:, escape: if the statement has them, encoding: unless it is UTF-8, and header:
         # @raise [ArgumentError] for a value that cannot be read: rows in another form than the server expects would
         #   be read as other rows
         def self.of(link, sql) = new(link.copy_options(sql), link.backslashes?).options
