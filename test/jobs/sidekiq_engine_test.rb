@@ -83,6 +83,14 @@ class SidekiqEngineTest < Minitest::Test
     def perform = Thread.current.kill
   end
 
+  # Has a task of a task kill the thread.
+  class KillingByTaskJob
+    def perform
+      Heddle.spawn { Heddle.spawn { sleep(0.05) && Thread.exit } }
+      sleep 60
+    end
+  end
+
   # Ends once three of them run.
   class MeetingJob
     class << self
@@ -107,7 +115,7 @@ class SidekiqEngineTest < Minitest::Test
 
   def setup
     super
-    [Job, KillingJob, MeetingJob, BusyJob, StrayJob].each do |job|
+    [Job, KillingJob, KillingByTaskJob, MeetingJob, BusyJob, StrayJob].each do |job|
       job.include(Sidekiq::Job) unless job.include?(Sidekiq::Job)
     end
     Job.ended, Job.cleaned = [], []
@@ -347,6 +355,21 @@ class SidekiqEngineTest < Minitest::Test
     manager.stop(monotonic)
     assert_equal %w[1 2], Job.ended.sort
     assert_equal [killing], returned
+  end
+
+  # It must not return at once, and kill the thread for ever.
+  def test_a_job_whose_task_kills_the_thread_returns_when_the_process_stops
+    Fetch.jobs = [job(1, 60), killing = job_of(KillingByTaskJob)]
+    @config[:fetch_class] = Fetch
+    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 3))
+    manager.start
+    fetch = @capsule.fetcher
+    wait_until(what: "the other job's return") { fetch.log.any? }
+    Fetch.jobs << job(2, 0.01)
+    wait_until(what: "a job of the next thread") { fetch.log.include?([:acknowledged, job(2, 0.01)]) }
+    refute_includes fetch.log.map(&:last), killing
+    manager.stop(monotonic)
+    assert_equal [job(1, 60), killing].sort, fetch.log.filter_map { |what, job| job if what == :requeued }.sort
   end
 
   # Whichever of the cancelled tasks has its turn first.

@@ -7,6 +7,7 @@ require_relative "fiber_manager"
 require_relative "fiber_processor"
 require_relative "shutdown_mask"
 require_relative "signals"
+require_relative "sub_tasks"
 
 module Heddle
   module SidekiqSupport

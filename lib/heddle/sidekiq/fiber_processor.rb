@@ -175,10 +175,15 @@ module Heddle
       # The thread is killed, and this task was its running one. A job that kills its thread must not do so for ever: as
       # with a thread of Sidekiq's, it returns to its queue when the process stops.
       def killed
-        @dispatcher.killed
-        unit = decide
-        @dispatcher.withhold(unit) if unit
+        withhold(@undecided)
         @dispatcher.add(self)
+      end
+
+      # @param fate [Array] of the job that killed the thread: this processor may run another one meanwhile
+      def withhold(fate)
+        @dispatcher.killed
+        unit = fate.shift
+        @dispatcher.withhold(unit) if unit
       end
 
       def await_end
@@ -231,7 +236,8 @@ module Heddle
 
       # A return without an acknowledgement is due to an interruption; any other fault raises.
       def process(unit)
-        @undecided = [unit]
+        fate = @undecided = [unit]
+        Thread.current[:heddle_thread_killed] = -> { withhold(fate) }
         @failure_stored = false
         work = Work.new(unit, self)
         super(work)
