@@ -135,6 +135,20 @@ class AsyncHTTPTest < Minitest::Test
     end
   end
 
+  # The end of the answer arrives within the close, unless that waits for a write of the connection's reader.
+  def test_an_unread_answer_is_closed
+    AsyncLoops::HEDDLE.each do |loop|
+      AsyncLoops.run(loop) do |task|
+        serving(task, protocol: Async::HTTP::Protocol::HTTP2) do |client, _|
+          10.times do |i|
+            client.get("/#{i}").close
+            client.close
+          end
+        end
+      end
+    end
+  end
+
   private
 
   def serving(task, protocol: Async::HTTP::Protocol::HTTP1)

@@ -182,8 +182,8 @@ static void check_interrupts(struct loop *loop, struct loop_wait *self)
     loop->handling = self; // park_end forgets it after an exception
     rb_thread_check_ints();
     loop->handling = before;
-    // Masked, or a trap handler ran: the caller looks. Only a poll or a masked interrupt ends a round of the loop,
-    // after which Async's #close stops again what is still waiting in an `ensure`.
+    // Masked, or a trap handler ran: the caller looks. Only a poll or a masked interrupt ends a round of the loop:
+    // after each round Async's #close stops again what is still waiting in an `ensure`.
     if (self == loop->attending && (!loop->attends_polls || masked_interrupt(loop))) loop_wake(loop, self);
     if (!loop->poller.backend_state || loop->fork_count != fork_count())
         rb_raise(heddle_eSchedulerClosed,

@@ -11,7 +11,7 @@
 #include "task/guest.h"
 #include "task/task_loop.h"
 
-static ID id_transfer, id_alive, id_async_task, id_transient, id_home;
+static ID id_transfer, id_alive, id_async_task, id_home;
 
 /*
  * call-seq: scheduler.transfer -> object
@@ -40,7 +40,7 @@ static VALUE yield_turn(VALUE self)
 static struct guest_bonds bonds_for(struct loop *loop, VALUE guest)
 {
     struct task_loop *tasks = task_loop_of(loop);
-    bool transient = RTEST(rb_attr_get(guest, id_transient)), inherits = !transient && !tasks->starts_unbound;
+    bool transient = guest_is_transient(guest), inherits = !transient && !tasks->starts_unbound;
     tasks->starts_unbound = false;
     VALUE run = transient ? Qnil : loop->owner == loop->root ? tasks->run : task_of_owner(loop->owner)->run;
     return (struct guest_bonds){.run = run, .inherits = inherits};
@@ -404,7 +404,6 @@ void guests_define(VALUE scheduler_class)
     id_alive = rb_intern("alive?");
     id_async_task = rb_intern("@async_task");
     id_home = rb_intern("@home");
-    id_transient = rb_intern("@transient");
     id_equipped = rb_intern("__heddle_equipped__");
     rb_define_singleton_method(scheduler_class, "equip", equip, 1);
 }

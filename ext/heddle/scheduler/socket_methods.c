@@ -4,6 +4,7 @@
 #include "budget.h"
 #include "shims.h"
 #include "socket_io.h"
+#include "task/guest.h"
 #include "task/task_loop.h"
 
 #include <errno.h>
@@ -192,11 +193,14 @@ static void send_now(struct loop_send *send)
         open ? io_transmit(send->descriptor, RSTRING_PTR(later->bytes), (size_t)RSTRING_LEN(later->bytes)) : -ECANCELED;
 }
 
-// Only in a task of Async's: there writes let other tasks run, as in Async's own loop on io_uring.
+// Only in a task of Async's: there writes let other tasks run, as in Async's own loop on io_uring. Not in a transient
+// one, such as the reader of a shared connection: it may hold a lock, and whatever waits for that lock would continue
+// only after the reader has handled all that has come.
 static bool sends_later(const struct loop *loop, int descriptor)
 {
-    return loop->owner != loop->root && is_guest(task_of_owner(loop->owner)) &&
-           loop_gains_by_sending_later(loop, descriptor);
+    if (loop->owner == loop->root) return false;
+    const struct task *task = task_of_owner(loop->owner);
+    return is_guest(task) && loop_gains_by_sending_later(loop, descriptor) && !guest_is_transient(task->guest);
 }
 
 static ssize_t send_later(struct loop *loop, VALUE self, int descriptor, VALUE bytes)

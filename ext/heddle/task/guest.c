@@ -13,6 +13,11 @@ enum callers_turn turn_beside_guest(const struct loop *loop)
     return in_place_of_loop ? TURN_FIRST : TURN_LAST;
 }
 
+bool guest_is_transient(VALUE guest)
+{
+    return RTEST(rb_attr_get(guest, rb_intern("@transient")));
+}
+
 struct start {
     struct loop *loop;
     struct task *task;

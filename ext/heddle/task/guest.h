@@ -10,6 +10,9 @@
 // the loop. Async 2.23 wakes all waiters of a notification so, one right after the other.
 enum callers_turn turn_beside_guest(const struct loop *loop);
 
+// Returns whether the library's task serves others, and ends with the last of them.
+bool guest_is_transient(VALUE guest);
+
 // What ties a guest to the code that starts it.
 struct guest_bonds {
     VALUE run;     // the run that waits for its end, or nil
