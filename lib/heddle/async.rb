@@ -15,6 +15,7 @@ module Heddle
   # @api private
   module AsyncSubstitution
     def new(*arguments, selector: nil, **options, &block)
+      refuse_in_task if self <= ::Async::Reactor
       substitute = SUBSTITUTES[self] unless selector
       return substitute.new(*arguments, **options, &block) if substitute
 
@@ -26,6 +27,15 @@ module Heddle
     private_constant :SUBSTITUTES
 
     ::Async::Scheduler.extend(self)
+
+    private
+
+    # A reactor takes the place of the thread's scheduler, which closes. Ruby takes off a scheduler whose close raises,
+    # and the waits of the running task would never end.
+    def refuse_in_task
+      running = Task.current if Fiber.scheduler.is_a?(Loop)
+      raise ThreadError, "#{running.inspect} cannot close the scheduler that runs it" if running
+    end
   end
   private_constant :AsyncSubstitution
 

@@ -82,6 +82,9 @@ class AsyncSchedulersTest < Minitest::Test
       other = Heddle.spawn { sleep(0.01) && :other }
       assert_raises(ThreadError) { Async::Reactor.new }
       assert_raises(ThreadError) { Sync { Async::Reactor.new } }
+      selector = IO::Event::Selector.new(Fiber.current)
+      assert_raises(ThreadError) { Async::Reactor.new(selector: selector) }
+      selector.close
       assert_same scheduler, Fiber.scheduler
       sleep(0.001)
       other.value

@@ -17,15 +17,6 @@ module Heddle
   class AsyncReactor < ::Async::Reactor
     Scheduler.equip(self)
     include AsyncLoop
-
-    # Takes the place of the thread's scheduler, which closes. Raises before it closes: Ruby would take off a scheduler
-    # whose close has raised, and the waits of the running task would never end.
-    def initialize(...)
-      running = Task.current if Fiber.scheduler.is_a?(AsyncLoop)
-      Kernel.raise ThreadError, "#{running.inspect} cannot close the scheduler that runs it" if running
-
-      super
-    end
   end
 
   # The scheduler of {Heddle.run} and of pools. Only transient tasks are left when it closes.
