@@ -127,9 +127,11 @@ class ForeignSchedulerTest < Minitest::Test
 
   def test_nested_runs
     under_async do
-      outer = Heddle.spawn { sleep(0.1) && :outer }
+      go_on = Thread::Queue.new
+      outer = Heddle.spawn { go_on.pop }
       assert_equal :inner, Heddle.run { Heddle.spawn { sleep(0.001) && :inner }.value }
       assert_equal :waiting, outer.status
+      go_on << :outer
       assert_equal :outer, outer.value
     end
   end
