@@ -44,7 +44,7 @@ class PostgreSQLPoisonTest < Minitest::Test
     what = "#{kind}: #{ending} at #{offset} of #{total(answers)}: #{outcome.inspect}"
     if outcome.is_a?(Exception)
       refute whole, what
-      assert_predicate db, :closed?, what if db && !idle_wait?(kind, offset, ending)
+      assert_predicate db, :closed?, what if db && !idle_wait?(kind, offset, ending) && !unsent?(db, ending)
       assert_raises(IOError, what) { db.query("select 1") } if db&.closed?
     else
       assert_equal [expected, true], [outcome, whole], what
@@ -54,6 +54,9 @@ class PostgreSQLPoisonTest < Minitest::Test
     db&.close
     server&.close
   end
+
+  # Beside load the time may be over before the next request: then it is not sent, and no answer is outstanding.
+  def unsent?(db, ending) = ending == :stall && db.driver.at_rest?
 
   # A deadline in a wait for a notification does no harm before the first byte of one.
   def idle_wait?(kind, offset, ending) = kind == :notification && ending == :stall

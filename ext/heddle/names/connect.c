@@ -216,9 +216,20 @@ static bool allows(void *caller, const struct socket_address *address, int64_t s
     return NIL_P(refusal);
 }
 
+// Ruby's limit for the look-up and all addresses is over before the first one if it is 0 or less.
+static void check_open_timeout(const struct connecting *call)
+{
+    VALUE seconds = call->open_timeout;
+    if (!RTEST(rb_obj_is_kind_of(seconds, rb_cNumeric)) || !RTEST(rb_funcall(seconds, rb_intern("<="), 1, INT2FIX(0))))
+        return;
+    rb_raise(rb_path2class("IO::TimeoutError"), "user specified timeout for %" PRIsVALUE ":%" PRIsVALUE, call->host,
+             call->port);
+}
+
 static VALUE connect_body(VALUE argument)
 {
     struct connecting *call = (struct connecting *)argument;
+    check_open_timeout(call);
     struct connect_race *race = call->race = calloc(1, sizeof(*race));
     if (!race) rb_memerror();
     race->descriptor = -1;

@@ -32,10 +32,9 @@ module Heddle
           end
           http = Library.http_of(self)
           klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open] if http
-          if !http
+          if !http || !Connecting.usual?(@open_timeout)
             connect_without_heddle
-          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener) ||
-              !Connecting.usual?(@open_timeout)
+          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
             Connecting.bounded(@open_timeout) { connect_without_heddle }
           else
             address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
@@ -90,9 +89,9 @@ module Heddle
 
         # With the cause that the library's error has.
         def fail_late(klass, address, port, http, space)
-          cause = late_cause(klass, address, port, http, space)
-          error = space::OpenTimeout.new(cause.message)
-          raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})", cause: cause
+          cause = late_cause(klass, address, port, http)
+          why = cause ? cause.message : "execution expired"
+          raise space::OpenTimeout, "Failed to open TCP connection to #{address}:#{port} (#{why})", cause: cause
         end
 
         # The library would wait for a second time before it raised the same error.
@@ -134,14 +133,14 @@ module Heddle
 
         def version(http) = http::VERSION.split(".").map(&:to_i)
 
-        def late_cause(klass, address, port, http, space)
-          if klass == ::Socket
-            Errno::ETIMEDOUT.new("user specified timeout")
-          elsif http.const_defined?(:TCP_SOCKET_NEW_HAS_OPEN_TIMEOUT) && http::TCP_SOCKET_NEW_HAS_OPEN_TIMEOUT
-            IO::TimeoutError.new("user specified timeout for #{address}:#{port}")
-          else
-            space::OpenTimeout.new("execution expired")
-          end
+        # nil where the library uses Timeout.
+        def late_cause(klass, address, port, http)
+          return Errno::ETIMEDOUT.new("user specified timeout") if klass == ::Socket
+
+          passes_on = :TCP_SOCKET_NEW_HAS_OPEN_TIMEOUT # a private constant
+          return unless http.const_defined?(passes_on) && http.const_get(passes_on)
+
+          IO::TimeoutError.new("user specified timeout for #{address}:#{port}")
         end
 
         # The errors that the library turns into an OpenTimeout: none from 0.2.1 to 0.7.
