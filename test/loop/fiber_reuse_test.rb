@@ -19,9 +19,12 @@ class FiberReuseTest < Minitest::Test
   # An idle fiber must not keep the last result that it made. A few may stay: Ruby searches the stacks of fibers for
   # whatever looks like an object.
   def test_results_are_gone
-    kind = Class.new
+    kind, go_on = Class.new, Thread::Queue.new
     Heddle.run do
-      Array.new(200) { Heddle.spawn { sleep(0.001) && kind.new } }.each(&:value)
+      tasks = Array.new(200) { Heddle.spawn { go_on.pop && kind.new } }
+      200.times { go_on << true }
+      tasks.each(&:value)
+      tasks = nil
       Heddle.spawn { sleep(0) }.value
       GC.start
       assert_operator Fiber.scheduler.statistics[:idle], :>=, 100

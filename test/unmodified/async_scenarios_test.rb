@@ -123,22 +123,25 @@ class AsyncScenariosTest < Minitest::Test
   end
 
   scenario "stop waits in ensure" do |log, task|
+    go_on = Thread::Queue.new
     child = task.async do
       sleep
     ensure
-      sleep(0.001)
+      go_on.pop
       log << :cleaned
     end
     child.stop
     log << child.status
+    go_on << true
     child.wait
     log << child.status
   end
 
   scenario "stop while deferred" do |log, task|
+    go_on = Thread::Queue.new
     child = task.async do |inner|
       inner.defer_stop do
-        sleep(0.002)
+        go_on.pop
         log << :protected
       end
       log << :never
@@ -147,6 +150,7 @@ class AsyncScenariosTest < Minitest::Test
     end
     child.stop
     log << child.status
+    go_on << true
     child.wait
     log << child.status
   end
