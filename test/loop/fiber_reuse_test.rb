@@ -21,10 +21,7 @@ class FiberReuseTest < Minitest::Test
   def test_results_are_gone
     kind, go_on = Class.new, Thread::Queue.new
     Heddle.run do
-      tasks = Array.new(200) { Heddle.spawn { go_on.pop && kind.new } }
-      200.times { go_on << true }
-      tasks.each(&:value)
-      tasks = nil
+      Array.new(200) { Heddle.spawn { go_on.pop && kind.new } }.each { go_on << true }.each(&:value)
       Heddle.spawn { sleep(0) }.value
       GC.start
       assert_operator Fiber.scheduler.statistics[:idle], :>=, 100
