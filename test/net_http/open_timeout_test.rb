@@ -68,7 +68,7 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
   end
 
   # A listener whose queue is full takes no connection, and one that is open does. What the library does depends on
-  # what it finds when it is loaded.
+  # what it finds when it is loaded. Less than 0 is left out: with Timeout the connect may come first.
   {first: "", last: "require 'net/http'"}.each do |order, before|
     define_method("test_the_errors_and_their_causes_are_stocks_with_heddle_#{order}") do
       assert_equal "", assert_child("#{before}\n#{COMPARED}", heddle: false)
@@ -89,7 +89,7 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
     rescue => error
       chain.(error)
     end
-    limits = [0, 0.0, 1, -1, "1", Rational(1)].to_h { |seconds| [seconds, open] }
+    limits = [0, 0.0, 1, "1", Rational(1)].to_h { |seconds| [seconds, open] }
     {0.05 => full, **limits}.each do |seconds, listener|
       ours = [try.(seconds, listener), Heddle.run { try.(seconds, listener) }]
       Heddle::NetHTTP.disable
