@@ -255,12 +255,9 @@ static VALUE send_number_body(struct db_exchange *exchange)
 {
     uint8_t bytes[8];
     const struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
-    uint32_t id = statement->forms[0].id; // of the last execution
     uint32_t rows = exchange->number;
-    for (int i = 0; i < 4; i++) {
-        bytes[i] = (uint8_t)(id >> (8 * i));
-        bytes[4 + i] = (uint8_t)(rows >> (8 * i));
-    }
+    mysql_put_little(bytes, statement->forms[0].id, 4); // of the last execution
+    mysql_put_little(bytes + 4, rows, 4);
     mysql_request(exchange->link, rows ? COM_STMT_FETCH : COM_STMT_RESET, bytes, rows ? 8 : 4);
     return Qnil;
 }
@@ -363,8 +360,7 @@ static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE c
 static bool is_lost(struct mysql_link *link, const struct mysql_statement *statement)
 {
     uint8_t bytes[4];
-    for (int i = 0; i < 4; i++)
-        bytes[i] = (uint8_t)(statement->forms[0].id >> (8 * i));
+    mysql_put_little(bytes, statement->forms[0].id, sizeof(bytes));
     mysql_request(link, COM_STMT_RESET, bytes, sizeof(bytes));
     VALUE answer = mysql_read_result(link, NULL, true, false);
     return !db_is_result(answer) && mysql_error_code(answer) == UNKNOWN_STATEMENT;

@@ -285,8 +285,7 @@ void mysql_queue_close(struct mysql_link *link, uint32_t id)
     uint8_t message[MYSQL_HEADER + 5];
     mysql_put_header(message, 5, 0);
     message[MYSQL_HEADER] = 0x19; // COM_STMT_CLOSE
-    for (int i = 0; i < 4; i++)
-        message[MYSQL_HEADER + 1 + i] = (uint8_t)(id >> (8 * i));
+    mysql_put_little(message + MYSQL_HEADER + 1, id, 4);
     struct stream *stream = stream_of(link->base.stream);
     stream_queue_no_reply(stream, message, sizeof(message));
     link->base.closes++;

@@ -20,8 +20,8 @@ static ID id_to_s, id_year, id_month, id_day, id_hour, id_min, id_sec, id_getloc
 static void put_little(struct mysql_bytes *bytes, uint64_t number, size_t count)
 {
     mysql_bytes_reserve(bytes, count);
-    for (size_t i = 0; i < count; i++)
-        bytes->at[bytes->length++] = (uint8_t)(number >> (8 * i));
+    mysql_put_little(bytes->at + bytes->length, number, count);
+    bytes->length += count;
 }
 
 static void put_string(struct mysql_bytes *bytes, const void *from, size_t length)
@@ -271,8 +271,7 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
 
 void mysql_built_for(struct mysql_link *link, uint32_t id)
 {
-    for (int i = 0; i < 4; i++)
-        link->request.at[1 + i] = (uint8_t)(id >> (8 * i));
+    mysql_put_little(link->request.at + 1, id, 4);
 }
 
 uint8_t *mysql_built_types(struct mysql_link *link, size_t count)

@@ -12,8 +12,7 @@ size_t mysql_put_number(uint8_t *p, uint64_t number)
         return 1;
     }
     p[0] = (uint8_t)(bytes == 2 ? 0xfc : bytes == 3 ? 0xfd : 0xfe);
-    for (size_t i = 0; i < bytes; i++)
-        p[1 + i] = (uint8_t)(number >> (8 * i));
+    mysql_put_little(p + 1, number, bytes);
     return 1 + bytes;
 }
 

@@ -24,6 +24,13 @@ static inline uint64_t mysql_little(const uint8_t *p, size_t bytes)
     return number;
 }
 
+// Writes such a number.
+static inline void mysql_put_little(uint8_t *p, uint64_t number, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (uint8_t)(number >> (8 * i));
+}
+
 static inline bool mysql_take(const uint8_t **p, const uint8_t *end, size_t bytes, uint64_t *number)
 {
     if ((size_t)(end - *p) < bytes) return false;
