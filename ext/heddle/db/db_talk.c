@@ -186,7 +186,7 @@ static VALUE query_body(struct turn *turn)
     const struct talk *talk = turn->talk;
     VALUE result = talk->usual->query(talk->link, turn->arguments[0], turn->arguments[1]);
     if (!is_refusal(result)) return result;
-    return rb_funcall(talk->connection, id_finish_query, 3, turn->arguments[0], turn->arguments[1], result);
+    return rb_funcall(talk->connection, id_finish_query, 2, turn->arguments[0], result);
 }
 
 static VALUE query_kept_body(struct turn *turn)
@@ -207,7 +207,7 @@ static VALUE query_kept_body(struct turn *turn)
  * Runs a usual statement while nobody listens and no transaction is open: a text of the kind :plain, or any text if all
  * statements stay prepared, for then those of the cache are :plain, and the others go to
  * +connection.perform_found(sql, arguments, true, nil)+. Returns nil otherwise, and has sent nothing then. What a
- * server refuses goes to +connection.finish_query(sql, arguments, error)+, or to
+ * server refuses goes to +connection.finish_query(sql, error)+, or to
  * +connection.finish_kept(sql, arguments, error)+ if the statement was in the cache, within the turn.
  */
 static VALUE query(VALUE self, VALUE sql, VALUE arguments)

@@ -523,17 +523,17 @@ module Heddle
         @cache.clear if kind != :plain && @driver.invalidates?(kind)
         keeps &&= Driver::KEPT.include?(kind)
         result = keeps ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
-        finish_query(sql, arguments, result)
+        finish_query(sql, result)
       end
 
       # Also called by the Talk.
-      def finish_query(sql, _arguments, result)
+      def finish_query(sql, result)
         note(result, sql)
       end
 
       # Also called by the Talk, for a statement of the cache.
       def finish_kept(sql, arguments, result)
-        finish_query(sql, arguments, run_if_stale(sql, arguments, result))
+        finish_query(sql, run_if_stale(sql, arguments, result))
       end
 
       def run_cached(sql, arguments, handle)
