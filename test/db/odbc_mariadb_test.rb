@@ -14,10 +14,7 @@ module ODBCMariaDB
     @server = mariadb
   end
 
-  def address
-    source("mariadb", "MariaDB", SERVER: @server.host, PORT: @server.port,
-      DATABASE: @server.database, UID: @server.username, PWD: @server.password)
-  end
+  def address = mariadb_source
 
   # The driver's own SQLCancel frees what SQLExecute is using, if it comes between two locks of that call.
   def test_each_cancel_is_a_kill_of_the_query

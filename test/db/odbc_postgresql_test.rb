@@ -10,15 +10,7 @@ module ODBCPostgreSQL
   include PostgreSQLHelpers
   include PostgreSQLDialect
 
-  # What the guide tells to set: a binary value is a bytea, the driver sets no savepoints of its own, which would undo
-  # those of nested transactions, and a number stays a number.
-  SETTINGS = {ByteaAsLongVarBinary: 1, BoolsAsChar: 0, Protocol: "7.4-0", UseServerSidePrepare: 0}.freeze
-
-  def address
-    server = postgresql
-    source("postgresql", "PostgreSQL", Servername: server.host, Port: server.port, Database: server.database,
-      Username: server.username, Password: server.password, **SETTINGS)
-  end
+  def address = postgresql_source
 
   # Without the type it would be a text with the bytes in hexadecimal.
   def same_bytes_sql = "select ?::bytea"

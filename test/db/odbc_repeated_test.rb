@@ -61,24 +61,4 @@ class ODBCRepeatedTest < Minitest::Test
     end
     assert_equal [0, 1, 2, 10, 11, 12, 20, 21, 22], db.query_list("select n from repeated order by n"), error
   end
-
-  def mariadb_source
-    server = mariadb
-    source("repeated_mariadb", "MariaDB", SERVER: server.host, PORT: server.port, DATABASE: server.database,
-      UID: server.username, PWD: server.password)
-  end
-
-  def postgresql_source(**more)
-    server = postgresql
-    source("repeated_postgresql#{more.size}", "PostgreSQL", Servername: server.host, Port: server.port,
-      Database: server.database, Username: server.username, Password: server.password, ByteaAsLongVarBinary: 1,
-      UseServerSidePrepare: 0, BoolsAsChar: 0, Protocol: "7.4-0", **more)
-  end
-
-  def with(address, **options)
-    db = Heddle::DB.connect(address, timeout: 20, **options)
-    yield db
-  ensure
-    db&.close
-  end
 end

@@ -144,18 +144,7 @@ class ODBCSessionsTest < Minitest::Test
     pool&.close
   end
 
-  def mariadb_source
-    server = mariadb
-    source("sessions_mariadb", "MariaDB", SERVER: server.host, PORT: server.port, DATABASE: server.database,
-      UID: server.username, PWD: server.password)
-  end
-
-  def postgresql_source
-    server = postgresql
-    source("sessions_postgresql", "PostgreSQL", Servername: server.host, Port: server.port,
-      Database: server.database, Username: server.username, Password: server.password, ByteaAsLongVarBinary: 1,
-      UseServerSidePrepare: 0, BoolsAsChar: 0, Protocol: "7.4-0", ConnSettings: "set work_mem to '6MB'")
-  end
+  def postgresql_source = super(ConnSettings: "set work_mem to '6MB'")
 
   def sqlite_source = source("sessions_sqlite", "SQLite", Database: "#{ODBCSources.folder}/sessions.db", Timeout: 5000)
 end

@@ -48,11 +48,7 @@ class ODBCMariaDBSoakTest < Minitest::Test
 
   hard_deadline DatabaseSoak::SECONDS + 60
 
-  def address
-    server = mariadb
-    source("mariadb", "MariaDB", SERVER: server.host, PORT: server.port, DATABASE: server.database,
-      UID: server.username, PWD: server.password)
-  end
+  def address = mariadb_source
 
   def endless_sql = "select sleep(20)"
 end

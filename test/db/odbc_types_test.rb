@@ -216,24 +216,4 @@ class ODBCTypesTest < Minitest::Test
 
   include MariaDBHelpers
   include PostgreSQLHelpers
-
-  def mariadb_source(**more)
-    server = mariadb
-    source("types_mariadb#{more.hash % 10**9}", "MariaDB", SERVER: server.host, PORT: server.port,
-      DATABASE: server.database, UID: server.username, PWD: server.password, **more)
-  end
-
-  def postgresql_source(driver = "PostgreSQL", **more)
-    server = postgresql
-    source("types_postgresql#{more.hash % 10**9}", driver, Servername: server.host, Port: server.port,
-      Database: server.database, Username: server.username, Password: server.password, ByteaAsLongVarBinary: 1,
-      UseServerSidePrepare: 0, BoolsAsChar: 0, Protocol: "7.4-0", **more)
-  end
-
-  def with(address, **options)
-    db = Heddle::DB.connect(address, timeout: 20, **options)
-    yield db
-  ensure
-    db&.close
-  end
 end

@@ -20,6 +20,14 @@ module ODBCContract
 
   def connect(**options) = Heddle::DB.connect(address, timeout: 20, **options)
 
+  # Yields a connection to another source.
+  def with(address, **options)
+    db = Heddle::DB.connect(address, timeout: 20, **options)
+    yield db
+  ensure
+    db&.close
+  end
+
   def pool(**options) = Heddle::DB::Pool.new(address, timeout: 20, **options)
 
   # @return [String] the address of a source, see ODBCSources.add
@@ -27,6 +35,22 @@ module ODBCContract
     ODBCSources.add(name, driver, **settings)
   rescue ODBCSources::Missing => error
     skip error.message
+  end
+
+  # A source of the MariaDB of this process; each set of settings has a source of its own.
+  def mariadb_source(**more)
+    server = mariadb
+    source("mariadb#{more.hash}", "MariaDB", SERVER: server.host, PORT: server.port, DATABASE: server.database,
+      UID: server.username, PWD: server.password, **more)
+  end
+
+  # The same of the PostgreSQL, with what the guide tells to set: a binary value is a bytea, the driver sets no
+  # savepoints of its own, which would undo those of nested transactions, and a number stays a number.
+  def postgresql_source(driver = "PostgreSQL", **more)
+    server = postgresql
+    source("postgresql#{[driver, more].hash}", driver, Servername: server.host, Port: server.port,
+      Database: server.database, Username: server.username, Password: server.password, ByteaAsLongVarBinary: 1,
+      BoolsAsChar: 0, Protocol: "7.4-0", UseServerSidePrepare: 0, **more)
   end
 
   def mistyped = [Object.new, [1, 2]]
