@@ -162,7 +162,7 @@ class InspectionTest < Minitest::Test
       Heddle.run do
         before = Heddle.stats
         tasks = [
-          Heddle.spawn { sleep(0.05) },
+          sleeper = Heddle.spawn { sleep(60) },
           Heddle.spawn { Thread::Queue.new.tap { |queue| Heddle.spawn { sleep(0) && queue << 1 } }.pop },
           Heddle.spawn { reader.wait_readable },
           Heddle.spawn { IO.select([reader]) },
@@ -171,6 +171,7 @@ class InspectionTest < Minitest::Test
         assert_equal Fiber.scheduler.tasks.size, Heddle.stats[:tasks]
         assert_operator Heddle.stats[:tasks], :>, 3
         assert_operator Heddle.stats[:timers], :>=, 1
+        sleeper.cancel
         writer.write("x")
         tasks.each(&:wait)
         3.times { Heddle.spawn { sleep(0) }.wait }

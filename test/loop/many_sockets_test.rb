@@ -42,6 +42,21 @@ class ManySocketsTest < Minitest::Test
     end
   end
 
+  # One poll(2) of so many takes as long as hundreds of turns.
+  def test_polls_of_thousands_leave_half_of_the_time_to_the_tasks
+    with_descriptors(8_200, least: 8_200) do
+      ends = Array.new(4000) { UNIXSocket.pair }
+      Heddle.run do
+        skip "only poll asks for all at each poll" unless Fiber.scheduler.backend == "poll"
+        readers = ends.map { |reader, _| Heddle.spawn { reader.readpartial(16) } }
+        assert_operator polls_of_yields(20_000), :<, 150 # by turns alone it would be one in 64, 312
+        readers.each(&:cancel)
+      end
+    ensure
+      ends&.flatten&.each(&:close)
+    end
+  end
+
   def test_no_descriptor_is_left_open
     Heddle.run { Heddle.spawn { sleep 0 } } # what the process opens once
     before = descriptor_count
@@ -55,5 +70,14 @@ class ManySocketsTest < Minitest::Test
       end
     end
     assert_operator descriptor_count, :<=, before
+  end
+
+  private
+
+  def polls_of_yields(count)
+    sleep 0
+    before = Fiber.scheduler.statistics[:polls]
+    [1, 2].map { Heddle.spawn { (count / 2).times { sleep 0 } } }.each(&:value)
+    Fiber.scheduler.statistics[:polls] - before
   end
 end

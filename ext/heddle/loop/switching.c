@@ -15,6 +15,7 @@ enum {
 };
 
 static const int64_t MILLISECOND = 1000000;
+static const int64_t LONG_POLL = 50000; // nanoseconds
 
 // ---- ready queue
 
@@ -126,16 +127,16 @@ static bool poll_kernel(struct loop *loop)
     }
     loop->statistics.polls++;
     int polled = poller_poll(&loop->poller, timeout, until);
+    deadline_t after = deadline_now();
     if (timeout > 0) {
         loop->statistics.sleeps++;
-        deadline_t woken = deadline_now();
-        loop->last_sleep = woken - now;
+        loop->last_sleep = after - now;
         loop->statistics.idle += loop->last_sleep;
-        now = woken;
     } else {
         loop->last_sleep = 0;
+        loop->poll_cost = after - now;
     }
-    int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, now);
+    int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, after);
     loop->found = found > 0;
     if (found) {
         loop->poll_every = turns_until_poll(loop);
@@ -144,7 +145,7 @@ static bool poll_kernel(struct loop *loop)
         if (loop->poll_every < POLL_SELDOM) loop->poll_every *= 2;
     }
     loop->since_poll = 0;
-    loop->last_poll = now;
+    loop->last_poll = after;
     if (polled < 0) return false;
     // An interrupt that was raised before may have ended the poll: its signal may come late, and twice.
     if (loop->attending && loop->attends_polls && (loop->ready.head || timeout == 0 || masked_interrupt(loop)))
@@ -152,15 +153,22 @@ static bool poll_kernel(struct loop *loop)
     return true;
 }
 
+static bool poll_late(const struct loop *loop)
+{
+    return deadline_recently() - loop->last_poll >= MILLISECOND;
+}
+
+// A poll(2) of thousands of descriptors takes longer than all fibers between two polls: it must leave them half of the
+// time.
 bool poll_due(const struct loop *loop)
 {
-    if (loop->since_poll >= loop->poll_every) return true;
-    return loop->since_poll % CLOCK_EVERY == 0 && deadline_recently() - loop->last_poll >= MILLISECOND;
+    if (loop->since_poll < loop->poll_every && (loop->since_poll % CLOCK_EVERY || !poll_late(loop))) return false;
+    return loop->poll_cost < LONG_POLL || deadline_now() - loop->last_poll >= loop->poll_cost;
 }
 
 void poll_if_late(struct loop *loop)
 {
-    if (deadline_recently() - loop->last_poll >= MILLISECOND) loop->since_poll = loop->poll_every;
+    if (poll_late(loop)) loop->since_poll = loop->poll_every;
 }
 
 // ---- switching
