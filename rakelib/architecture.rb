@@ -7,7 +7,8 @@ class Architecture
   # From the bottom up; rooms of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
     [""], ["os"], ["loop"], ["scope"], ["task"], ["names"], ["scheduler"], ["selector", "stream", "wire"],
-    ["net_http", "db"], ["memcached", "mysql", "postgresql", "sqlite"]
+    ["net_http", "db"],
+    ["memcached", "mysql", "postgresql", "sqlite", "simulation"]
   ].freeze
   # heddle.c loads all rooms.
   EXCEPT = %w[heddle.c].freeze

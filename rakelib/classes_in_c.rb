@@ -42,7 +42,7 @@ class ClassesInC
       text.scan(FUNCTION).map { |name_and_parameter| [file, *name_and_parameter] }
     end
     unknown = functions.reject { |file, _, parameter| name(file, parameter) }
-    unknown.count { |file, function, parameter| @in_file[file][parameter] = given_to(function) }.positive?
+    unknown.count { |file, function, parameter| @in_file[file][parameter] ||= given_to(function) }.positive?
   end
 
   # @return [String, nil] the class that all calls pass

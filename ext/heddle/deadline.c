@@ -12,13 +12,36 @@ static deadline_t read_clock(clockid_t clock)
     return (deadline_t)now.tv_sec * NANOSECONDS + now.tv_nsec;
 }
 
+static deadline_t simulated = DEADLINE_NEVER, simulation_end;
+
+void deadline_simulate(deadline_t now, deadline_t end)
+{
+    simulated = now;
+    simulation_end = end;
+}
+
+bool deadline_move(deadline_t until)
+{
+    bool may = until != DEADLINE_NEVER && until <= simulation_end;
+    if (may && until > simulated) simulated = until;
+    if (!may) simulation_end = DEADLINE_NEVER; // what the caller raises now has the time that it takes to clean up
+    return may;
+}
+
+bool deadline_simulated(void)
+{
+    return simulated != DEADLINE_NEVER;
+}
+
 deadline_t deadline_now(void)
 {
+    if (simulated != DEADLINE_NEVER) return simulated;
     return read_clock(CLOCK_MONOTONIC);
 }
 
 deadline_t deadline_recently(void)
 {
+    if (simulated != DEADLINE_NEVER) return simulated;
 #ifdef HEDDLE_HAS_COARSE_CLOCK
     return read_clock(CLOCK_MONOTONIC_COARSE);
 #else

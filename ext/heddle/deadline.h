@@ -11,6 +11,15 @@ typedef int64_t deadline_t;
 
 deadline_t deadline_now(void);
 
+// In a simulation (see simulation/) this clock stands still until it is moved. The first time that it would move beyond
+// `end` it does not.
+// DEADLINE_NEVER sets the real clock going again. There are no other threads meanwhile.
+void deadline_simulate(deadline_t now, deadline_t end);
+bool deadline_simulated(void);
+
+// Moves the simulation's clock on to this instant. Returns whether it may.
+bool deadline_move(deadline_t until);
+
 // The same clock at the kernel's last tick (1 to 10 ms ago), at a quarter of the price. For rough intervals only.
 deadline_t deadline_recently(void);
 

@@ -14,6 +14,7 @@
 #include "scheduler/bindings.h"
 #include "selector/bindings.h"
 #include "scope/bindings.h"
+#include "simulation/bindings.h"
 #include "sqlite/bindings.h"
 #include "stream/bindings.h"
 #include "task/bindings.h"
@@ -104,4 +105,5 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_mysql();
     Init_heddle_postgresql();
     Init_heddle_sqlite();
+    Init_heddle_simulation();
 }

@@ -10,7 +10,7 @@ class SignaturesTest < Minitest::Test
   # Modules and methods that are internal. In Ruby a comment marks them, see #internal?; these are from C.
   INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver DB::Driver DB::StatementCache DB::PostgreSQL::Link
     DB::PostgreSQL::Columns DB::PostgreSQL::CopyOut DB::PostgreSQL::CopyIn.of DB::PostgreSQL::CopyIn#finish
-    DB::PostgreSQL::Prepared NetHTTPAuto
+    DB::PostgreSQL::Prepared NetHTTPAuto Simulation::Core
     .keep_deadlines .scoped? .unlimited_shield .own_thread .settle_thread .hold_signals Memcached.key_fits? Stream#tls
     Task#enlist Task#interrupt Task#start Task#started? Task#withdraw
     Task.prepare Scheduler.retire_if .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
@@ -21,7 +21,8 @@ class SignaturesTest < Minitest::Test
   def setup
     require "rbs"
     %w[timeout net_http neverblock blocking_operations active_record executor limit
-      memcached db/postgresql db/sqlite rack/deadline sidekiq active_job].each { |name| require "heddle/#{name}" }
+      memcached db/postgresql db/sqlite rack/deadline sidekiq active_job
+      simulation].each { |name| require "heddle/#{name}" }
   rescue LoadError => error
     raise if error.path.start_with?("heddle")
 

@@ -28,7 +28,7 @@ class TestMatrix
   # These test other things than the loop, or other programs: they run once a Ruby, on the backend that Heddle
   # chooses.
   ONCE = %w[lab memcached db wire net_http stream unmodified rails neverblock processes offload jobs blocking_mode
-    documents].freeze
+    simulation documents].freeze
   # So do these of the other suites: what they test takes the same way on all backends. They are about Ruby's fibers,
   # threads, signals and collector, about pools, and about rules for addresses; how forks, signals and look-ups end a
   # backend's own wait, other files test on each one.
@@ -43,7 +43,7 @@ class TestMatrix
   # Long tests of what does not depend on Ruby's version: not on the Rubies between, nor in the portable build.
   ON_ENDS = %r{/(hazards/(floods|descriptor_owners|client_fuzz)|net_http/(memory|computing_thread))_test}
   # These depend on Ruby's version, and so run on newer Rubies too.
-  ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults].freeze
+  ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults simulation].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
   ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "rails", "processes", "offload", "jobs",

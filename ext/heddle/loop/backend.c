@@ -76,6 +76,7 @@ static const struct backend *forced(const char *name)
 
 const struct backend *backend_choose(void)
 {
+    if (deadline_simulated()) return &backend_poll; // its answers come in an order that does not depend on the kernel
     const char *name = getenv("HEDDLE_BACKEND");
     if (name && *name) return forced(name);
     for (size_t i = 0; i < BUILT; i++) {

@@ -127,6 +127,8 @@ static bool poll_kernel(struct loop *loop)
     }
     loop->statistics.polls++;
     int polled = poller_poll(&loop->poller, timeout, until);
+    // In a simulation everything happens in this thread: nothing can happen any more before the next timer.
+    bool stuck = polled == 0 && timeout > 0 && deadline_simulated() && !deadline_move(until);
     deadline_t after = deadline_now();
     if (timeout > 0) {
         loop->statistics.sleeps++;
@@ -147,6 +149,7 @@ static bool poll_kernel(struct loop *loop)
     loop->since_poll = 0;
     loop->last_poll = after;
     if (polled < 0) return false;
+    if (stuck) report_deadlock(loop);
     // An interrupt that was raised before may have ended the poll: its signal may come late, and twice.
     if (loop->attending && loop->attends_polls && (loop->ready.head || timeout == 0 || masked_interrupt(loop)))
         loop_wake(loop, loop->attending);

@@ -1,6 +1,7 @@
 #include "names/connect_race.h"
 
 #include "names/hosts_file.h"
+#include "os/connecting.h"
 #include "portable.h"
 #include "scope/deadline_scope.h"
 #include "shims.h"
@@ -176,7 +177,7 @@ static void start_attempt(struct connect_race *race, deadline_t *clock)
     if (local && bind(descriptor, &local->any, local->length) < 0) {
         fail(race, "bind(2)", local, errno);
         close(descriptor);
-    } else if (connect(descriptor, &address.any, address.length) == 0) {
+    } else if (connecting_begin(descriptor, &address.any, address.length) == 0) {
         race->descriptor = descriptor;
     } else if (errno != EINPROGRESS && errno != EINTR) {
         fail(race, "connect(2)", &address, errno);
@@ -201,9 +202,7 @@ static void harvest(struct connect_race *race)
         struct attempt ended = race->in_flight[i];
         race->in_flight[i] = race->in_flight[--race->in_flight_count];
         race->polled[i] = race->polled[race->in_flight_count];
-        int error = 0;
-        socklen_t length = sizeof(error);
-        if (getsockopt(ended.descriptor, SOL_SOCKET, SO_ERROR, &error, &length) < 0) error = errno;
+        int error = connecting_error(ended.descriptor);
         if (error == 0) {
             race->descriptor = ended.descriptor;
         } else {

@@ -45,4 +45,12 @@ enum { RESOLVER_KEPT = 1024 };
 void resolver_keep(int64_t span);
 int64_t resolver_kept(void);
 
+// A simulation answers in place of the threads and of the hosts file: `ask` gets each question for a name, and
+// somebody answers it later, with addresses from malloc. NULL: the threads answer again. Needs the GVL.
+struct job;
+typedef void (*resolver_ask)(struct job *job, const char *host, int family);
+void resolver_simulate(resolver_ask ask);
+bool resolver_simulated(void);
+void resolver_answer(struct job *job, int error, struct addresses *addresses);
+
 #endif

@@ -6,6 +6,7 @@
 #include "names/connect.h"
 #include "names/connect_filter.h"
 #include "net_http/net_http_wait.h"
+#include "os/connecting.h"
 #include "os/socket_object.h"
 #include "portable.h"
 #include "scope/deadline_scope.h"
@@ -59,14 +60,12 @@ static VALUE connect_body(VALUE argument)
     connecting->descriptor = descriptor;
     int on = 1;
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    bool failed = connect(descriptor, (struct sockaddr *)&connecting->address, connecting->length) < 0;
+    bool failed = connecting_begin(descriptor, (struct sockaddr *)&connecting->address, connecting->length) < 0;
     if (failed && errno != EINPROGRESS) return Qnil;
     connecting->socket = socket_take(connecting->klass, &connecting->descriptor);
     if (failed) {
         if (!await_connected(connecting, descriptor)) return Qfalse;
-        int error = 0;
-        socklen_t size = sizeof error;
-        if (getsockopt(rb_io_descriptor(connecting->socket), SOL_SOCKET, SO_ERROR, &error, &size) < 0) return Qnil;
+        int error = connecting_error(rb_io_descriptor(connecting->socket));
         if (error) return INT2NUM(error);
     }
     connecting->complete = true;

@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+require_relative "../heddle"
+require_relative "timeout" # Ruby's own makes a thread
+
+module Heddle
+  # Runs code under test in a simulated world: a virtual clock, and hosts that are connected by links with latency,
+  # losses and resets. All that happens depends on a seed, so that a run that fails can be run again, and no time is
+  # spent on waiting: when nothing runs, the clock jumps to the next timer.
+  #
+  #   require "heddle/simulation"
+  #
+  #   Heddle::Simulation.run(seeds: 1000) do |world|
+  #     world.host("api.example", "10.0.0.1") { |server| server.http(80) { |request| "hello" } }
+  #     world.link("api.example", latency: 0.02..0.3, loss: 0.01, reset: 0.005)
+  #     assert_equal "hello", Net::HTTP.get(URI("http://api.example/"))
+  #   end
+  #
+  # The block runs in a task of {Heddle.run}, once for each seed.
+  class Simulation
+    # What a program may not do in a simulation.
+    class Error < RuntimeError
+      include Heddle::Error
+    end
+
+    # Added to the error of the seed that failed.
+    module Seeded
+      # @return [Integer]
+      attr_accessor :seed
+    end
+
+    class << self
+      # @api private
+      # @return [World, nil] the one that runs now
+      attr_reader :world
+
+      # Runs the block for each seed. The first error ends the run: it is raised as it is, extended by {Seeded}, and a
+      # line on stderr says how to run its seed alone.
+      #
+      # @param seeds [Integer, Enumerable<Integer>] how many, from 1 on; or which
+      # @param trace [Boolean, #puts] whether to print what happens, and where to; true for stderr
+      # @param time_limit [Numeric] virtual seconds after which the block is ended by {Error}
+      # @yieldparam world [World]
+      # @return [Integer] a digest of all that happened: the same for the same seeds and the same code
+      # @raise [Error] inside a simulation, beside another one, or if the program started a thread
+      def run(seeds: 100, trace: false, time_limit: 30 * 86_400, &block)
+        raise ArgumentError, "Heddle::Simulation.run needs a block" unless block
+
+        list = list_of(seeds)
+        limit = positive(time_limit)
+        claim do
+          list.reduce(0) do |digest, seed|
+            one(World.new(seed, (trace == true) ? $stderr : trace || nil), limit, digest, &block)
+          end
+        end
+      end
+
+      private
+
+      def list_of(seeds)
+        list = seeds.is_a?(Integer) ? (1..seeds).to_a : Array(seeds)
+        list.each do |seed|
+          raise TypeError, "a seed must be an Integer, not #{seed.inspect}" unless seed.is_a?(Integer)
+        end
+        raise ArgumentError, "there must be a seed at least, not #{seeds.inspect}" if list.empty?
+
+        list
+      end
+
+      def positive(seconds)
+        return seconds if seconds.is_a?(Numeric) && seconds.positive?
+
+        raise ArgumentError, "the time limit must be positive seconds, not #{seconds.inspect}"
+      end
+
+      def claim
+        raise Error, "a simulation runs already: there is one at a time in a process, and none inside another" if @busy
+        if Fiber.current_scheduler
+          raise Error, "Heddle::Simulation.run makes a run of its own: call it outside of Heddle.run"
+        end
+
+        @busy = true
+        begin
+          yield
+        ensure
+          @busy = false
+        end
+      end
+
+      def one(world, limit, digest, &block)
+        @world = world
+        world.run(limit, &block)
+        Zlib.crc32([world.digest].pack("N"), digest)
+      rescue Exception => error # rubocop:disable Lint/RescueException -- it is only annotated
+        annotate(error, world.seed)
+        raise
+      ensure
+        @world = nil
+      end
+
+      def annotate(error, seed)
+        return if error.is_a?(SignalException) || error.is_a?(SystemExit)
+
+        warn "heddle/simulation: seed #{seed} fails: #{error.class}. " \
+          "Heddle::Simulation.run(seeds: [#{seed}], trace: true) { … } runs it alone and prints what happens"
+        error.extend(Seeded).seed = seed unless error.frozen?
+      end
+    end
+  end
+end
+
+require_relative "simulation/world"
+require_relative "simulation/clock"
+require_relative "simulation/sockets"
+require_relative "simulation/threads"

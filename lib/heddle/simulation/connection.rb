@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require_relative "pipe"
+
+module Heddle
+  class Simulation
+    # A connection of two sides.
+    class Connection
+      # One side. Its own socket is one end of a pair, and the world has the other end, `far`. The socket is known by
+      # its inode, since its number may be another file's later.
+      Side = Struct.new(:far, :descriptor, :inode, :local, :remote, :error)
+
+      # @return [World]
+      attr_reader :world
+      # @return [Link]
+      attr_reader :link
+
+      # @param near [Side] of the code under test
+      # @param away [Side] of the host
+      def initialize(world, link, name, near, away)
+        @world, @link, @name = world, link, name
+        @sides = [near, away]
+        @running = 2
+      end
+
+      # Starts to move bytes.
+      def open
+        near, away = @sides
+        pipe("#{@name} >", near, away)
+        pipe("#{@name} <", away, near)
+      end
+
+      # @param far [UNIXSocket] the world's end
+      def reset(far)
+        side = @sides.find { |one| one.far.equal?(far) }
+        @world.reset(side)
+      end
+
+      def reset_both
+        @sides.each { |side| @world.reset(side) }
+      end
+
+      private
+
+      def pipe(name, from, to)
+        pipe = Pipe.new(self, name, from.far, to.far)
+        @world.start do
+          pipe.run
+        rescue IOError # reset meanwhile
+          nil
+        ensure
+          close if (@running -= 1).zero?
+        end
+      end
+
+      def close
+        @sides.each { |side| @world.forget(side) }
+      end
+    end
+    private_constant :Connection
+  end
+end

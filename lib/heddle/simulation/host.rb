@@ -1,0 +1,56 @@
+# frozen_string_literal: true
+
+require_relative "http"
+
+module Heddle
+  class Simulation
+    # A computer of the world: what it serves, by port.
+    class Host
+      # @return [String]
+      attr_reader :name
+      # @return [Array<String>]
+      attr_reader :addresses
+      # @return [Link] its link to the code under test
+      attr_accessor :link
+
+      # @api private
+      def initialize(name, addresses)
+        @name, @addresses = name, addresses
+        @link = Link.new
+        @services = {}
+      end
+
+      # Serves each connection in a task of its own. The socket is closed after the block.
+      #
+      # @param port [Integer]
+      # @yieldparam socket [TCPSocket]
+      def tcp(port, &block)
+        raise ArgumentError, "a server needs a block" unless block
+        raise TypeError, "a port must be an Integer, not #{port.inspect}" unless port.is_a?(Integer)
+
+        @services[port] = block
+      end
+
+      # Serves HTTP/1.1.
+      #
+      # @param port [Integer]
+      # @yieldparam request [HTTP::Request]
+      # @yieldreturn [String, Integer, Array(Integer, Hash, String)] the body; the status; or status, fields and body
+      def http(port, &block)
+        raise ArgumentError, "a server needs a block" unless block
+
+        tcp(port) { |socket| HTTP.new(socket).serve(&block) }
+      end
+
+      # Nothing answers at this port any more: connects are refused. Connections that are open stay.
+      #
+      # @param port [Integer]
+      def close(port)
+        @services.delete(port)
+      end
+
+      # @api private
+      def service(port) = @services[port]
+    end
+  end
+end

@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Simulation
+    # How bytes travel between the code under test and a host.
+    class Link
+      # Seconds after which TCP sends a lost segment again, doubled each time (RFC 6298), and after which it gives up.
+      FIRST_RETRY = 0.2
+      LONGEST_RETRY = 120.0
+      RETRIES = 15
+      private_constant :FIRST_RETRY, :LONGEST_RETRY, :RETRIES
+
+      # @return [Boolean] whether nothing passes
+      attr_accessor :parted
+
+      # @param latency [Numeric, Range] seconds, one way
+      # @param loss [Float] probability that a segment is lost, and comes later
+      # @param reset [Float] probability that a segment ends the connection for both sides
+      # @param stall [Float] probability that from a segment on nothing passes any more, in this direction
+      # @param bandwidth [Numeric, nil] bytes a second, in each direction of each connection
+      # @raise [ArgumentError, TypeError]
+      def initialize(latency: 0.0005, loss: 0, reset: 0, stall: 0, bandwidth: nil)
+        @latency = seconds(latency)
+        @loss = probability("loss", loss)
+        @reset = probability("reset", reset)
+        @stall = probability("stall", stall)
+        @bandwidth = rate(bandwidth)
+        @parted = false
+      end
+
+      # @return [Integer] nanoseconds until a segment arrives that leaves now; nil if it never does
+      def delay(random)
+        delay = latency(random)
+        lost = retries(random) if @loss.positive?
+        return delay unless lost
+        return if lost > RETRIES
+
+        delay + retried(lost)
+      end
+
+      # @return [Integer] nanoseconds
+      def latency(random)
+        (((@latency.is_a?(Range) ? random.rand(@latency) : @latency)) * 1e9).round
+      end
+
+      # @return [Integer] nanoseconds for which the bytes occupy the link
+      def occupied(bytes) = @bandwidth ? (bytes * 1e9 / @bandwidth).ceil : 0
+
+      # @return [Symbol, nil] :reset or :stall
+      def fate(random)
+        return :reset if @reset.positive? && random.rand < @reset
+
+        :stall if @stall.positive? && random.rand < @stall
+      end
+
+      private
+
+      def retries(random)
+        count = 0
+        count += 1 while count <= RETRIES && random.rand < @loss
+        count
+      end
+
+      def retried(count)
+        (Array.new(count) { |try| [FIRST_RETRY * (2**try), LONGEST_RETRY].min }.sum * 1e9).round
+      end
+
+      def seconds(latency)
+        range = latency.is_a?(Range) ? latency : (latency..latency)
+        ends = [range.begin, range.end]
+        raise TypeError, "a latency must be seconds, not #{latency.inspect}" unless ends.all?(Numeric)
+        return latency.is_a?(Range) ? (range.begin.to_f..range.end.to_f) : latency if ends.min >= 0 && ends == ends.sort
+
+        raise ArgumentError, "a latency must not be negative: got #{latency.inspect}"
+      end
+
+      def probability(name, value)
+        return value if value.is_a?(Numeric) && value.between?(0, 1)
+
+        raise ArgumentError, "#{name} must be a probability between 0 and 1, not #{value.inspect}"
+      end
+
+      def rate(bytes)
+        return bytes if bytes.nil? || (bytes.is_a?(Numeric) && bytes.positive?)
+
+        raise ArgumentError, "a bandwidth must be bytes a second, not #{bytes.inspect}"
+      end
+    end
+  end
+end

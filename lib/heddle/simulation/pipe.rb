@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Simulation
+    # One direction of a connection: takes bytes from the socket of one side, and gives them to the other side's when
+    # they arrive, in their order.
+    class Pipe
+      CHUNK = 65_536
+      MSS = 1_448      # the most bytes of a segment on an Ethernet
+      WINDOW = 262_144 # bytes in flight
+      CUT = 0.1        # probability that a segment is cut at some place
+      private_constant :CHUNK, :MSS, :WINDOW, :CUT
+
+      Segment = Struct.new(:at, :bytes)
+      private_constant :Segment
+
+      # @param from [BasicSocket] where the bytes come from
+      # @param to [BasicSocket] where they go
+      def initialize(connection, name, from, to)
+        @connection, @name, @from, @to = connection, name, from, to
+        @world, @link = connection.world, connection.link
+        @queue = []
+        @in_flight = 0
+        @free_at = @last_at = 0
+      end
+
+      # Returns when the sender's end has arrived, or the connection is over.
+      def run
+        until @over && @queue.empty?
+          deliver(@queue.shift) while @queue.first && @queue.first.at <= Core.now
+          wait unless @over && @queue.empty?
+        end
+      end
+
+      private
+
+      def wait
+        pause = [(@queue.first.at - Core.now) / 1e9, 0].max if @queue.first
+        if @stalled
+          sleep
+        elsif @over || @in_flight >= WINDOW
+          sleep(pause)
+        elsif @from.wait_readable(pause)
+          receive
+        end
+      end
+
+      def receive
+        case bytes = @from.read_nonblock(CHUNK, exception: false)
+        when :wait_readable then nil
+        when nil then enqueue_end
+        else segments(bytes) { |segment| enqueue(segment) }
+        end
+      rescue Errno::ECONNRESET # closed before it has read all: TCP sends a reset
+        @over = true
+        @connection.reset(@to)
+      end
+
+      def segments(bytes)
+        at = 0
+        while at < bytes.bytesize
+          size = [MSS, bytes.bytesize - at].min
+          size = @world.draw(1..size) if size > 1 && @world.draw < CUT
+          yield bytes.byteslice(at, size)
+          at += size
+        end
+      end
+
+      def enqueue_end
+        @over = true
+        @queue << Segment.new(arrival(0), nil)
+      end
+
+      def enqueue(bytes)
+        case @link.fate(@world.random)
+        when :reset then return reset
+        when :stall then stall
+        end
+        at = arrival(bytes.bytesize) or return stall
+        @in_flight += bytes.bytesize
+        @queue << Segment.new(at, bytes)
+      end
+
+      # Segments queue for the link, and none overtakes another one.
+      def arrival(size)
+        now = Core.now
+        @free_at = [@free_at, now].max + @link.occupied(size)
+        delay = @link.delay(@world.random) or return
+        @last_at = [@last_at, @free_at + delay].max
+      end
+
+      def stall
+        @world.note { "#{@name} stalls" } unless @stalled
+        @stalled = true
+      end
+
+      def reset
+        @world.note { "#{@name} reset" }
+        @connection.reset_both
+      end
+
+      def deliver(segment)
+        @world.pass(@link)
+        @world.note { "#{@name} #{segment.bytes ? "#{segment.bytes.bytesize} bytes" : "end"}" }
+        return @to.shutdown(Socket::SHUT_WR) unless segment.bytes
+
+        @in_flight -= segment.bytes.bytesize
+        write(segment.bytes)
+      rescue Errno::EPIPE, Errno::ECONNRESET, Errno::ENOTCONN # the other side is closed: TCP answers with a reset
+        @over = true
+        @queue.clear
+        @connection.reset(@from)
+      end
+
+      def write(bytes)
+        until bytes.empty?
+          written = @to.write_nonblock(bytes, exception: false)
+          (written == :wait_writable) ? @to.wait_writable : bytes = bytes.byteslice(written..)
+        end
+      end
+    end
+    private_constant :Pipe
+  end
+end

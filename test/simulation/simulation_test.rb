@@ -1,0 +1,201 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "heddle/simulation"
+require "net/http"
+
+# What a program sees of a simulated world.
+class SimulationTest < Minitest::Test
+  def run_world(seeds: [1], **options, &block)
+    digest = nil
+    _, @said = capture_io { digest = Heddle::Simulation.run(seeds: seeds, **options, &block) }
+    digest
+  end
+
+  def fails(kind, **options, &block)
+    error = nil
+    _, @said = capture_io do
+      error = assert_raises(kind) { Heddle::Simulation.run(seeds: [7], **options, &block) }
+    end
+    error
+  end
+
+  def test_net_http_takes_virtual_time_alone
+    assert_within(2) do
+      run_world do |world|
+        world.host("api.example") { |server| server.http(80) { |request| "you asked for #{request.path}" } }
+        world.link("api.example", latency: 10)
+        http = Net::HTTP.new("api.example")
+        http.open_timeout = http.read_timeout = 100
+        assert_equal "you asked for /a", http.get("/a").body
+        assert_operator world.now, :>=, 40 # there and back, twice
+      end
+    end
+  end
+
+  def test_a_day_of_requests
+    count = 0
+    assert_within(10) do
+      run_world do |world|
+        world.host("api.example") { |server| server.http(80) { "ok" } }
+        Net::HTTP.start("api.example") do |http|
+          http.keep_alive_timeout = 60
+          while world.now < 86_400
+            http.get("/")
+            count += 1
+            sleep 30
+          end
+        end
+      end
+    end
+    assert_equal 2_880, count
+  end
+
+  def test_the_same_seed_does_the_same
+    world = lambda do |world|
+      world.host("api.example") { |server| server.http(80) { |request| "x" * (request.path.size * 5_000) } }
+      world.link("api.example", latency: 0.01..0.5, loss: 0.1, reset: 0.01, bandwidth: 100_000)
+      %w[/a /bb /ccc].map { |path| Heddle.spawn { Net::HTTP.get(URI("http://api.example#{path}")) } }.each(&:wait)
+    end
+    digests = Array.new(2) { (1..20).map { |seed| run_world(seeds: [seed], &world) } }
+    assert_equal(*digests)
+    assert_operator digests.first.uniq.size, :>, 15
+  end
+
+  def test_the_clocks
+    run_world do
+      start = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      assert_equal "2030-01-01", Time.now.utc.strftime("%F")
+      sleep 3600
+      assert_in_delta 3600, Process.clock_gettime(Process::CLOCK_MONOTONIC) - start, 0.01
+      assert_equal 1, Time.new.utc.hour # rubocop:disable Style/TimeNow -- the other one
+      assert_kind_of Integer, Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond)
+      assert_raises(Timeout::Error) { Timeout.timeout(1000) { sleep } }
+      if ruby_at_least?("3.2")
+        before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        assert_nil Thread::Queue.new.pop(timeout: 5)
+        assert_nil Thread::SizedQueue.new(1).tap { |queue| queue << 1 }.push(2, timeout: 5)
+        assert_in_delta 10, Process.clock_gettime(Process::CLOCK_MONOTONIC) - before, 0.01
+      end
+      before = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      nil until Process.clock_gettime(Process::CLOCK_MONOTONIC) > before + 0.01 # a loop that reads the clock ends
+    end
+    assert_operator Time.now.year, :<, 2030
+  end
+
+  def test_refused_unknown_and_hanging
+    run_world do |world|
+      world.host("api.example", "10.1.2.3")
+      assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("api.example", 81) }
+      assert_raises(SocketError) { TCPSocket.new("nowhere.example", 80) }
+      assert_raises(Errno::EHOSTUNREACH) { TCPSocket.new("10.9.9.9", 80) }
+      world.part("api.example")
+      before = world.now
+      late = [Errno::ETIMEDOUT, *(IO::TimeoutError if defined?(IO::TimeoutError))] # as Ruby 4.0 says
+      assert_raises(*late) { TCPSocket.new("api.example", 80) }
+      assert_in_delta 127, world.now - before, 1
+    end
+  end
+
+  def test_both_ends_and_their_addresses
+    run_world do |world|
+      seen = nil
+      world.host("api.example", "10.1.2.3") do |server|
+        server.tcp(4000) do |socket|
+          seen = socket.peeraddr(false)
+          socket.write(socket.gets)
+          socket.close_write
+          assert_equal "rest", socket.read
+        end
+      end
+      socket = TCPSocket.new("api.example", 4000)
+      socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, true)
+      assert_equal ["10.1.2.3", 4000], [socket.remote_address.ip_address, socket.peeraddr[1]]
+      socket.puts("line")
+      assert_equal "line\n", socket.read
+      socket.write("rest")
+      assert_equal socket.local_address.ip_port, seen[1]
+      socket.close
+      sleep 1
+    end
+  end
+
+  def test_a_reset_connection
+    run_world do |world|
+      world.host("api.example") { |server| server.tcp(80) { |socket| socket.read } }
+      world.link("api.example", reset: 1)
+      socket = TCPSocket.new("api.example", 80)
+      socket.write("x")
+      assert_raises(Errno::ECONNRESET) { socket.read }
+    end
+  end
+
+  def test_a_parted_host_holds_what_is_under_way
+    run_world do |world|
+      world.host("api.example") { |server| server.tcp(80) { |socket| socket.write(socket.gets) } }
+      socket = TCPSocket.new("api.example", 80)
+      world.part("api.example")
+      socket.puts("line")
+      assert_nil socket.wait_readable(100)
+      world.heal("api.example")
+      assert_equal "line\n", socket.gets
+    end
+  end
+
+  def test_bandwidth_and_a_full_buffer
+    run_world do |world|
+      world.host("api.example") { |server| server.tcp(80) { |socket| socket.read } }
+      world.link("api.example", bandwidth: 100_000)
+      socket = TCPSocket.new("api.example", 80)
+      before = world.now
+      socket.write("x" * 5_000_000)
+      assert_in_delta 45, world.now - before, 6
+    end
+  end
+
+  def test_a_wait_that_nothing_can_end
+    error = fails(Heddle::Deadlock) { Thread::Queue.new.pop }
+    assert_equal 7, error.seed
+    assert_includes @said, "seed 7"
+    fails(Heddle::Deadlock) do |world|
+      world.host("api.example") { |server| server.tcp(80) { sleep } }
+      TCPSocket.new("api.example", 80).read
+    end
+    fails(Heddle::Deadlock, time_limit: 60) { loop { sleep 10 } }
+  end
+
+  def test_errors_keep_class_and_message
+    error = fails(KeyError) { {}.fetch(:missing) }
+    assert_equal "key not found: :missing", error.message
+    error = fails(ArgumentError) do |world|
+      world.host("api.example") { |server| server.http(80) { raise ArgumentError, "of the server" } }
+      Net::HTTP.get(URI("http://api.example/"))
+    end
+    assert_equal "of the server", error.message
+  end
+
+  def test_threads_and_forks
+    assert_match(/Heddle\.spawn/, fails(Heddle::Simulation::Error) { Thread.new { nil } }.message)
+    assert_match(/forks/, fails(Heddle::Simulation::Error) { fork }.message)
+    run_world { assert_equal 3, Heddle.offload { 3 } }
+    assert_equal 1, Thread.new { 1 }.value
+  end
+
+  def test_bad_arguments
+    {{seeds: 0} => ArgumentError, {seeds: [1.5]} => TypeError, {seeds: ["1"]} => TypeError,
+     {time_limit: 0} => ArgumentError}.each do |options, kind|
+      assert_raises(kind, options.inspect) { Heddle::Simulation.run(**options) { nil } }
+    end
+    assert_raises(ArgumentError) { Heddle::Simulation.run(seeds: 1) }
+    run_world do |world|
+      world.host("api.example")
+      assert_raises(ArgumentError) { world.link("other.example") }
+      assert_raises(ArgumentError) { world.link("api.example", latency: -1) }
+      assert_raises(ArgumentError) { world.link("api.example", latency: -1..1) }
+      assert_raises(ArgumentError) { world.link("api.example", loss: 2) }
+      assert_raises(TypeError) { world.link("api.example", latency: "1") }
+      assert_raises(Heddle::Simulation::Error) { Heddle::Simulation.run(seeds: 1) { nil } }
+    end
+    assert_raises(Heddle::Simulation::Error) { Heddle.run { Heddle::Simulation.run(seeds: 1) { nil } } }
+  end
+end
