@@ -30,12 +30,15 @@ module Heddle
         pipe("#{@name} <", away, near)
       end
 
-      # @param far [UNIXSocket] the world's end
+      # Ends the connection for one side.
+      #
+      # @param far [UNIXSocket] the world's end of its socket
       def reset(far)
         side = @sides.find { |one| one.far.equal?(far) }
         @world.reset(side)
       end
 
+      # Ends the connection for both sides.
       def reset_both
         @sides.each { |side| @world.reset(side) }
       end
