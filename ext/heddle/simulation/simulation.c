@@ -64,16 +64,12 @@ static const struct simulated_connects connects = {begin, error_of};
 
 static int new_pair(int ends[2])
 {
-#ifdef SOCK_CLOEXEC
-    return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends);
-#else
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) < 0) return -1;
     for (int i = 0; i < 2; i++) {
         fcntl(ends[i], F_SETFD, FD_CLOEXEC);
         fcntl(ends[i], F_SETFL, O_NONBLOCK);
     }
     return 0;
-#endif
 }
 
 /*
