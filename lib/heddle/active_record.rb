@@ -22,6 +22,8 @@ module Heddle
   # would inherit the connection with the open transaction. So such a fiber is not reused: it dies, the connection is
   # reaped, and the next task checks out another.
   #
+  # Where classes are reloaded, as in development, a reload waits for the jobs and requests that run as tasks.
+  #
   # An interrupted query, in a task or in a thread, is also cancelled on a PostgreSQL server, and no connection returns
   # to its pool in the middle of an exchange.
   #
@@ -49,9 +51,11 @@ module Heddle
         return if ::ActiveRecord.version < Gem::Version.new("7.1")
 
         require_relative "active_record/execution_state"
+        require_relative "active_record/interlock"
         require_relative "active_record/leases"
         require_relative "active_record/uncommitted"
         ExecutionState.install
+        Interlock.install
         Uncommitted.install
         require_relative "active_record/interrupted"
         ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns)

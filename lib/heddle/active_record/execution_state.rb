@@ -97,10 +97,11 @@ module Heddle
         def continued(block)
           return unless block
 
-          caller, task = Fibers.current, task()
+          caller, task, holder = Fibers.current, task(), Interlock.holder
           proc do
             fiber = ::Fiber.current
             fiber.heddle_continues, fiber.heddle_continued_task = caller, task
+            Interlock.hand(holder)
             block.call
           ensure
             fiber.heddle_continues = fiber.heddle_continued_task = nil
@@ -112,7 +113,7 @@ module Heddle
         def inherited(block)
           return unless block
 
-          here, task = state.context, task()
+          here, task, holder = state.context, task(), Interlock.holder
           copied = copy(here.active_support_execution_state)
           proc do |*arguments|
             there = state.context
@@ -121,6 +122,7 @@ module Heddle
             before, there.active_support_execution_state = there.active_support_execution_state, copied
             begin
               Uncommitted.spawned_by(there, here, task)
+              Interlock.hand(holder)
               block.call(*arguments)
             ensure
               Uncommitted.spawned_by(there, nil, nil)
