@@ -83,12 +83,27 @@ class SidekiqEngineTest < Minitest::Test
     def perform = Thread.current.kill
   end
 
-  # Has a task of a task kill the thread.
+  # Has a task kill the thread.
   class KillingByTaskJob
-    def perform
-      Heddle.spawn { Heddle.spawn { sleep(0.05) && Thread.exit } }
+    KILL = -> { sleep(0.05) && Thread.exit }
+    POOL = Heddle::FiberPool.new(2)
+
+    def perform(way)
+      send(way)
       sleep 60
     end
+
+    private
+
+    def task_of_a_task = Heddle.spawn { Heddle.spawn(&KILL) }
+
+    def map = Heddle.map([1, 2]) { KILL.call }
+
+    def pool = POOL.spawn(&KILL)
+
+    def run = Heddle.run { Heddle.spawn(&KILL).value }
+
+    def enumerator = Enumerator.new { |yielder| yielder << Heddle.spawn(&KILL).value }.next
   end
 
   # Ends once three of them run.
@@ -235,6 +250,17 @@ class SidekiqEngineTest < Minitest::Test
       loop {}
     end
 
+    def computes_in_a_task = Heddle.spawn { computes }.value
+
+    def computes_in_a_map = Heddle.map([1, 2]) { computes }
+
+    def computes_in_a_run = Heddle.run { Heddle.spawn { computes } && computes }
+
+    def computes_in_a_task_that_it_leaves
+      Heddle.spawn { computes }
+      waits
+    end
+
     def stops
       sleep 0.002 until self.class.stopping
       true
@@ -246,32 +272,13 @@ class SidekiqEngineTest < Minitest::Test
           fails_of_something_else: :retried, waits_in_a_mask: :requeued, computes: :requeued}.freeze
 
   def test_each_way_in_which_a_job_can_end_while_its_process_stops
-    EndingJob.include(Sidekiq::Job) unless EndingJob.include?(Sidekiq::Job)
-    EndingJob.began, EndingJob.cleaned, EndingJob.stopping = [], [], false
-    start_redis
-    @config.redis = {url: @redis.url}
-    jobs = WAYS.keys.to_h do |way|
-      [way, JSON.generate("class" => EndingJob.name, "jid" => way, "args" => [way], "retry" => 1)]
+    assert_stops(WAYS, [:masked])
+  end
+
+  %i[computes_in_a_task computes_in_a_map computes_in_a_run computes_in_a_task_that_it_leaves].each do |way|
+    define_method(:"test_a_job_that_#{way}_keeps_none_from_cleaning_up") do
+      assert_stops({way => :requeued, :waits => :requeued})
     end
-    Fetch.jobs = jobs.values
-    @config[:fetch_class] = Fetch
-    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 20, stall: nil))
-    manager.start
-    wait_until(20, what: "the jobs") { EndingJob.began.size == WAYS.size }
-    manager.quiet
-    EndingJob.stopping = true
-    manager.stop(monotonic + 0.5)
-    assert_equal [*WAYS.keys, :masked].map(&:to_s).sort, EndingJob.cleaned.sort
-    log = @capsule.fetcher.log
-    retried = Sidekiq::RetrySet.new.map { |job| job.jid.to_sym }
-    ends = jobs.to_h do |way, job|
-      told = log.filter_map { |what, unit| what if unit == job }
-      [way, (told == [:acknowledged] && retried.include?(way)) ? :retried : told]
-    end
-    assert_equal WAYS.transform_values { |what| (what == :retried) ? what : [what] }, ends
-    assert_equal retried.uniq, retried
-  ensure
-    @redis&.stop
   end
 
   # Another program pushed the same job twice, without an id.
@@ -358,18 +365,10 @@ class SidekiqEngineTest < Minitest::Test
   end
 
   # It must not return at once, and kill the thread for ever.
-  def test_a_job_whose_task_kills_the_thread_returns_when_the_process_stops
-    Fetch.jobs = [job(1, 60), killing = job_of(KillingByTaskJob)]
-    @config[:fetch_class] = Fetch
-    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 3))
-    manager.start
-    fetch = @capsule.fetcher
-    wait_until(what: "the other job's return") { fetch.log.any? }
-    Fetch.jobs << job(2, 0.01)
-    wait_until(what: "a job of the next thread") { fetch.log.include?([:acknowledged, job(2, 0.01)]) }
-    refute_includes fetch.log.map(&:last), killing
-    manager.stop(monotonic)
-    assert_equal [job(1, 60), killing].sort, fetch.log.filter_map { |what, job| job if what == :requeued }.sort
+  %w[task_of_a_task map pool run enumerator].each do |way|
+    define_method(:"test_a_job_whose_task_kills_the_thread_returns_when_the_process_stops_#{way}") do
+      assert_withheld(job_of(KillingByTaskJob, way, way))
+    end
   end
 
   # Whichever of the cancelled tasks has its turn first.
@@ -742,12 +741,56 @@ class SidekiqEngineTest < Minitest::Test
 
   private
 
+  # @param ways [Hash{Symbol => Symbol}] the ends of EndingJobs, and what becomes of these jobs
+  def assert_stops(ways, also_cleaned = [])
+    EndingJob.include(Sidekiq::Job) unless EndingJob.include?(Sidekiq::Job)
+    EndingJob.began, EndingJob.cleaned, EndingJob.stopping = [], [], false
+    start_redis
+    @config.redis = {url: @redis.url}
+    jobs = ways.keys.to_h do |way|
+      [way, JSON.generate("class" => EndingJob.name, "jid" => way, "args" => [way], "retry" => 1)]
+    end
+    Fetch.jobs = jobs.values
+    @config[:fetch_class] = Fetch
+    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 20, stall: nil))
+    manager.start
+    wait_until(20, what: "the jobs") { EndingJob.began.size == ways.size }
+    manager.quiet
+    EndingJob.stopping = true
+    manager.stop(monotonic + 0.5)
+    assert_equal [*ways.keys, *also_cleaned].map(&:to_s).sort, EndingJob.cleaned.sort
+    log = @capsule.fetcher.log
+    retried = Sidekiq::RetrySet.new.map { |job| job.jid.to_sym }
+    ends = jobs.to_h do |way, job|
+      told = log.filter_map { |what, unit| what if unit == job }
+      [way, (told == [:acknowledged] && retried.include?(way)) ? :retried : told]
+    end
+    assert_equal ways.transform_values { |what| (what == :retried) ? what : [what] }, ends
+    assert_equal retried.uniq, retried
+  ensure
+    @redis&.stop
+  end
+
+  def assert_withheld(killing)
+    Fetch.jobs = [job(1, 60), killing]
+    @config[:fetch_class] = Fetch
+    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 3))
+    manager.start
+    fetch = @capsule.fetcher
+    wait_until(what: "the other job's return") { fetch.log.any? }
+    Fetch.jobs << job(2, 0.01)
+    wait_until(what: "a job of the next thread") { fetch.log.include?([:acknowledged, job(2, 0.01)]) }
+    refute_includes fetch.log.map(&:last), killing
+    manager.stop(monotonic)
+    assert_equal [job(1, 60), killing].sort, fetch.log.filter_map { |what, job| job if what == :requeued }.sort
+  end
+
   def job(number, *arguments)
     JSON.generate("class" => Job.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
   end
 
-  def job_of(job_class, number = 0)
-    JSON.generate("class" => job_class.name, "jid" => number.to_s, "args" => [], "retry" => false)
+  def job_of(job_class, number = 0, *arguments)
+    JSON.generate("class" => job_class.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
   end
 
   # A unit of work that returns to this queue.

@@ -196,25 +196,40 @@ module Heddle
       # @return [Array<FiberProcessor>] those that run a job
       def busy = @busy.keys.select(&:job)
 
-      # Interrupts a job that computes, so that it has not seen its interruption, and keeps the others from seeing
-      # theirs. Called again and again, by another thread: a job computes if it has run since the call before.
+      # Interrupts a job, or a task of a job, that computes, so that it has not seen its interruption, and keeps the
+      # others from seeing theirs. Called again and again, by another thread: a task computes if it has run since the
+      # call before.
       #
       # @return [void]
       def interrupt_computing
-        processor = running
-        seen = [processor, *@scheduler&.statistics&.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
-        processor.strike(@thread) if processor && seen == @seen
+        task = computing
+        seen = [task, *@scheduler&.statistics&.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
+        if task && seen == @seen
+          processor = processor_of(task)
+          processor ? processor.strike(@thread) : SubTasks.strike(task, @thread)
+        end
         @seen = seen
       rescue SchedulerClosed
         nil
       end
 
-      # @return [FiberProcessor, nil] the one whose code the thread runs now
+      # @return [FiberProcessor, nil] the one whose job, or whose job's task, the thread runs now
       def running
-        @busy.keys.find { |processor| (task = processor.task) && Jobs::StallWatch.computing?(task) }
+        task = computing or return
+        processor_of(task) || task.heddle_job&.processor
       end
 
       private
+
+      # A job's own task comes first, since a run in the job has another one.
+      #
+      # @return [Task, nil] whose code the thread runs now
+      def computing
+        tasks = @scheduler&.tasks || []
+        tasks.select { |task| Jobs::StallWatch.computing?(task) }.min_by { |task| processor_of(task) ? 0 : 1 }
+      end
+
+      def processor_of(task) = @busy.keys.find { |processor| processor.task.equal?(task) }
 
       # Jobs keep their errors to themselves: an error that ends the run is a fault of the machine's, or of ours.
       def run

@@ -69,6 +69,29 @@ module Heddle
         thread.raise(@interruption)
       end
 
+      # Calls the block, which interrupts a task that a job has started, unless the job masks its interruption.
+      #
+      # @param fate [Array] of the job; this processor may run another one meanwhile
+      # @return [void]
+      def strike_sub_task(fate)
+        yield if @killed && !(@masked && fate.equal?(@undecided))
+      end
+
+      # @param fate [Array] of a job
+      # @return [Boolean] whether the job is about to be interrupted
+      def interruption_on_its_way?(fate) = fate.equal?(@undecided) && @killed && !@masked && !interrupted?
+
+      # Called when a job, or a task that it has started, kills the thread. Such a job must not do so for ever: as with
+      # a thread of Sidekiq's, it returns to its queue when the process stops.
+      #
+      # @param fate [Array] of the job; this processor may run another one meanwhile
+      # @return [void]
+      def thread_killed(fate)
+        @dispatcher.killed
+        unit = fate.shift
+        @dispatcher.withhold(unit) if unit
+      end
+
       # Calls the block. Sidekiq calls it around a job, and the job around what must not be interrupted.
       #
       # @param never [Boolean] whether the interruption waits for the end of the block
@@ -172,18 +195,10 @@ module Heddle
         retire(error)
       end
 
-      # The thread is killed, and this task was its running one. A job that kills its thread must not do so for ever: as
-      # with a thread of Sidekiq's, it returns to its queue when the process stops.
+      # The thread is killed, and this task was its running one.
       def killed
-        withhold(@undecided)
+        thread_killed(@undecided)
         @dispatcher.add(self)
-      end
-
-      # @param fate [Array] of the job that killed the thread: this processor may run another one meanwhile
-      def withhold(fate)
-        @dispatcher.killed
-        unit = fate.shift
-        @dispatcher.withhold(unit) if unit
       end
 
       def await_end
@@ -236,8 +251,7 @@ module Heddle
 
       # A return without an acknowledgement is due to an interruption; any other fault raises.
       def process(unit)
-        fate = @undecided = [unit]
-        Thread.current[:heddle_thread_killed] = -> { withhold(fate) }
+        SubTasks.begin(self, @undecided = [unit])
         @failure_stored = false
         work = Work.new(unit, self)
         super(work)

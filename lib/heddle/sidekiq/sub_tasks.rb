@@ -2,34 +2,104 @@
 
 module Heddle
   module SidekiqSupport
-    # Notices when a task that a job started kills the thread: the job is then as one that does so itself.
+    # Knows which job a task belongs to, however the job started it: a task that kills the thread is as a job that does
+    # so itself, and one that computes when the process stops is interrupted.
     #
     # @api private
     module SubTasks
-      def spawn(**options, &block)
-        killed = Thread.current[:heddle_thread_killed]
-        return super unless killed && block
+      Task.attr_accessor :heddle_job
 
-        super { SubTasks.watch(killed, &block) }
-      end
-
-      # Calls the block in its new task.
+      # A job that runs or has run.
       #
-      # @param killed [Proc] to call if a kill of the thread leaves the block
-      # @return [Object] the block's value
-      def self.watch(killed)
-        Thread.current[:heddle_thread_killed] = killed
-        value = yield
-        ended = true
-        value
-      rescue Exception # rubocop:disable Lint/RescueException -- no kill, which runs only `ensure`
-        ended = true
-        raise
-      ensure
-        killed.call unless ended
+      # @!attribute [r] processor
+      #   @return [FiberProcessor]
+      # @!attribute [r] fate
+      #   @return [Array] see {FiberProcessor#decide}
+      Job = Struct.new(:processor, :fate)
+
+      # The interruption of a task that computes.
+      Struck = Class.new(::Sidekiq::Shutdown)
+
+      # Prepended to Heddle's singleton class.
+      module Starts
+        def run(**options, &block) = super(**options, &SubTasks.continued(block))
+
+        def spawn(**options, &block) = super(**options, &SubTasks.watched(block))
       end
 
-      Heddle.singleton_class.prepend(self)
+      # Prepended to {FiberPool}.
+      module PoolStarts
+        private
+
+        def prepare(claimed, on_end, block) = super(claimed, on_end, SubTasks.watched(block))
+      end
+      private_constant :Job, :Struck, :Starts, :PoolStarts
+
+      class << self
+        # From now on, the running task is that of a job.
+        #
+        # @return [void]
+        def begin(processor, fate)
+          Task.current.heddle_job = Job.new(processor, fate)
+        end
+
+        # @return [Proc] the block of a run, which belongs to the job that calls this
+        def continued(block)
+          return block unless block && (job = Task.current&.heddle_job)
+
+          proc do
+            Task.current.heddle_job = job
+            block.call
+          end
+        end
+
+        # @return [Proc] the block of a task that starts, which belongs to the job that calls this
+        def watched(block)
+          return block unless block && (job = Task.current&.heddle_job)
+
+          proc { |*arguments| watch(job) { block.call(*arguments) } }
+        end
+
+        # Has a task that computes, and so keeps all jobs from ending, end as one that is cancelled; once.
+        #
+        # @param task [Task]
+        # @param thread [Thread]
+        # @return [void]
+        def strike(task, thread)
+          return unless (job = task.heddle_job)
+
+          task.heddle_job = nil
+          job.processor.strike_sub_task(job.fate) { thread.raise(Struck, "the process is shutting down") }
+        end
+
+        private
+
+        def watch(job)
+          Task.current.heddle_job = job
+          value = yield
+          ended = true
+          value
+        rescue Struck
+          ended = true
+          end_after_interruption(job)
+        rescue Exception # rubocop:disable Lint/RescueException -- no kill, which runs only `ensure`
+          ended = true
+          raise
+        ensure
+          job.processor.thread_killed(job.fate) unless ended
+        end
+
+        # The job itself is interrupted first: if the end of its task came before, the interruption would strike as the
+        # job cleans up.
+        def end_after_interruption(job)
+          sleep 0.001 while job.processor.interruption_on_its_way?(job.fate)
+          Task.current.cancel
+          sleep
+        end
+      end
+
+      Heddle.singleton_class.prepend(Starts)
+      FiberPool.prepend(PoolStarts)
     end
   end
 end
