@@ -45,6 +45,55 @@ class RackDeadlineTest < Minitest::Test
     end
   end
 
+  # A task writes it, as under falcon, also one that another task has started, or one of a pool that had to wait.
+  def test_a_body_that_a_task_writes_after_the_response
+    pool = Heddle::FiberPool.new(1)
+    bodies = Array.new(3) { Thread::Queue.new }
+    app = lambda do |_|
+      write = lambda do |body|
+        sleep 0.6
+        body << Heddle.remaining
+        raise IOError, "the client has gone"
+      rescue => error
+        body << error.class
+      end
+      Heddle.spawn { write.call(bodies[0]) }
+      Heddle.spawn { Heddle.spawn { write.call(bodies[1]) } }
+      pool.spawn { sleep(0.1) }
+      pool.spawn { write.call(bodies[2]) }
+      [200, {}, bodies]
+    end
+    Heddle.run do
+      assert_equal 200, call(app, 0.5).first
+      assert_equal [[nil, IOError]] * 3, bodies.map { |body| [body.pop, body.pop] }
+    end
+  end
+
+  def test_other_deadlines_bind_a_task_that_outlives_its_request
+    Heddle.run do
+      Heddle.deadline(20) do
+        outer = inner = nil
+        app = lambda do |_|
+          outer = Heddle.spawn { sleep(0.02) && Heddle.remaining }
+          inner = Heddle.deadline(0.04) { Heddle.spawn { sleep } }
+          [200, {}, []]
+        end
+        assert_equal 200, call(app, 5).first
+        assert_in_delta 20, outer.value, 10
+        assert_raises(Heddle::DeadlineExceeded) { inner.value }
+      end
+    end
+  end
+
+  def test_tasks_of_a_request_that_takes_too_long_end_with_it
+    Heddle.run do
+      task = nil
+      app = ->(_) { (task = Heddle.spawn { sleep }) && sleep }
+      assert_equal 503, call(app, 0.05).first
+      assert_raises(Heddle::DeadlineExceeded) { task.value }
+    end
+  end
+
   def test_a_shorter_deadline_of_the_applications_own
     each_world do
       assert_raises(Heddle::DeadlineExceeded) { call(->(_) { Heddle.deadline(0.02) { sleep(30) } }, 20) }

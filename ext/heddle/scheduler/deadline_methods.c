@@ -2,6 +2,8 @@
 #include "scheduler/bindings.h"
 
 #include "scope/scope.h"
+#include "task/current.h"
+#include "task/task_loop.h"
 
 static VALUE within(enum scope_kind kind, int64_t span)
 {
@@ -40,6 +42,38 @@ static VALUE deadline(VALUE self, VALUE seconds)
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Heddle.deadline needs a block: the work to finish in time");
     int64_t span = deadline_span(seconds);
     return span == DEADLINE_NEVER ? rb_yield_values(0) : within(SCOPE_DEADLINE, span);
+}
+
+static VALUE yield_call(VALUE argument)
+{
+    struct scope *scope = (struct scope *)argument;
+    VALUE value = rb_yield_values(0);
+    struct loop *loop = scope->bequeathed ? place_of_thread().loop : NULL;
+    if (loop && !scope->failures) task_loop_call_returned(loop, scope->call);
+    return value;
+}
+
+/*
+ * call-seq: Heddle.deadline_of_call(seconds) { ... } -> object
+ *
+ * Like Heddle.deadline. But once the block has returned, the deadline no longer binds the tasks that were started
+ * inside and go on, such as one that writes the body of a response.
+ *
+ * @api private
+ */
+static VALUE deadline_of_call(VALUE self, VALUE seconds)
+{
+    (void)self;
+    static uint64_t calls; // under the GVL
+    int64_t span = deadline_span(seconds);
+    if (span == DEADLINE_NEVER) return rb_yield_values(0);
+    struct scope *scope = scope_new(SCOPE_DEADLINE, span);
+    VALUE object = scope->self;
+    scope->call = ++calls;
+    scope_open(scope, scope_chain_current(), deadline_in(span));
+    VALUE result = scope_call(scope, yield_call, (VALUE)scope);
+    RB_GC_GUARD(object);
+    return result;
 }
 
 /*
@@ -104,6 +138,7 @@ static VALUE remaining(VALUE self)
 void Init_heddle_deadline_methods(void)
 {
     rb_define_singleton_method(heddle_module, "deadline", deadline, 1);
+    rb_define_singleton_method(heddle_module, "deadline_of_call", deadline_of_call, 1);
     rb_define_singleton_method(heddle_module, "shield", shield, 1);
     rb_define_singleton_method(heddle_module, "unlimited_shield", unlimited_shield, 0);
     rb_define_singleton_method(heddle_module, "remaining", remaining, 0);

@@ -42,12 +42,14 @@ struct scope {
     uint64_t retry;      // nanoseconds until the helper checks again whether the thread waits
     uint32_t failures;   // how often its error was raised
     uint32_t uses;       // how often it was handed back, see scope_hand_back
+    uint64_t call;       // the number of the call whose deadline this is, also where it is inherited; or 0
     int descriptor;      // for which the task waited when the time was over; or -1
     short events;        // … and what for, as poll(2)'s bits
     uint8_t kind;
     bool expired;
     bool sending;                  // the helper is inside Thread#raise
     bool inherited;                // inherited: it bound the task from its start
+    bool bequeathed;               // a task has inherited it; known where `call` is not 0
     bool other_fiber;              // opened in a fiber other than its chain's, see scope_fiber.c
     const struct scope_exit *exit; // SCOPE_TIMEOUT without an exception of the caller's; else NULL
 };

@@ -70,10 +70,10 @@ void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_b
 void guest_release(struct task *task)
 {
     task->scopes.filters = 0;
-    struct scope *scope = task->scopes.innermost;
-    while (scope && !scope->inherited)
-        scope = scope->outer;
-    if (scope) scope_close(scope);
+    for (struct scope *scope = task->scopes.innermost, *outer; scope; scope = outer) {
+        outer = scope->outer;
+        if (scope->inherited) scope_close(scope);
+    }
     if (NIL_P(task->run)) return;
     VALUE run = task->run;
     task->run = Qnil;

@@ -189,18 +189,54 @@ void task_unlist(struct task *task)
     if (tasks->count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
 }
 
-// The deadline in force at its creation binds a task to its end.
+static void inherit(struct task *task, struct scope *from)
+{
+    struct scope *scope = scope_new(SCOPE_DEADLINE, from->span);
+    VALUE self = scope->self;
+    scope->inherited = true;
+    scope->call = from->call;
+    from->bequeathed = true;
+    scope_open(scope, &task->scopes, from->at);
+    RB_GC_GUARD(self);
+}
+
+// The earliest deadline that binds besides those of that call; or NULL.
+static struct scope *binding_besides(const struct scope_chain *chain, uint64_t call)
+{
+    struct scope *earliest = NULL;
+    for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {
+        bool binds = scope->kind != SCOPE_TIMEOUT && scope->at != DEADLINE_NEVER && scope->call != call;
+        if (binds && (!earliest || scope->at < earliest->at)) earliest = scope;
+        if (scope_hides_outer(scope)) break;
+    }
+    return earliest;
+}
+
+// The deadline in force at its creation binds a task to its end; that of a call until the call has returned, and then
+// the earliest of the others.
 static void inherit_deadline(struct task *task)
 {
     struct scope_chain *chain = scope_chain_current();
     deadline_t at = scope_in_force(chain);
     if (at == DEADLINE_NEVER) return;
-    const struct scope *binding = chain->innermost;
+    struct scope *binding = chain->innermost;
     while (binding->at != at || binding->kind == SCOPE_TIMEOUT)
         binding = binding->outer;
-    struct scope *scope = scope_new(SCOPE_DEADLINE, binding->span);
-    scope->inherited = true;
-    scope_open(scope, &task->scopes, at);
+    struct scope *later = binding->call && task->owner.loop ? binding_besides(chain, binding->call) : NULL;
+    if (later) inherit(task, later);
+    inherit(task, binding);
+}
+
+void task_loop_call_returned(struct loop *loop, uint64_t call)
+{
+    for (struct task *task = task_loop_of(loop)->head; task; task = task->next) {
+        struct scope *scope = task->scopes.innermost;
+        while (scope && !(scope->inherited && scope->call == call))
+            scope = scope->outer;
+        if (!scope || scope->expired) continue;
+        scope_close(scope);
+        scope->at = DEADLINE_NEVER; // its block goes on: an error that leaves the block later is none of the deadline's
+    }
 }
 
 void task_settle(struct task *task, VALUE scheduler)

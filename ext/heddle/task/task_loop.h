@@ -60,6 +60,9 @@ VALUE task_loop_tasks(VALUE scheduler);
 // Before task_list nothing else refers to the task, so that an exception may come in between.
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits);
 
+// A call has returned before its deadline: its tasks that go on are no longer bound by that.
+void task_loop_call_returned(struct loop *loop, uint64_t call);
+
 // Gives a task that has not started the scheduler that will run it.
 void task_settle(struct task *task, VALUE scheduler);
 

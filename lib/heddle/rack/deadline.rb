@@ -8,8 +8,9 @@ module Heddle
     # Ends requests that take too long, with status 503. A wait of the application raises {DeadlineExceeded} then: its
     # requests to other servers end, and queries of {Heddle::DB} are cancelled in their servers.
     #
-    # The deadline covers what the application does until it returns its response. It does not cover a body that the
-    # server reads afterwards: an application that streams calls {Heddle.deadline} in its body.
+    # The deadline covers what the application does until it returns its response, its tasks included. It does not cover
+    # a body that the server reads, or a task writes, afterwards: an application that streams calls {Heddle.deadline}
+    # there.
     #
     # @example config.ru
     #   require "heddle/rack/deadline"
@@ -34,7 +35,7 @@ module Heddle
       def call(env)
         late = now + @seconds
         response = nil
-        Heddle.deadline(@seconds) { response = @app.call(env) }
+        Heddle.deadline_of_call(@seconds) { response = @app.call(env) }
       rescue DeadlineExceeded
         close(response)
         raise if now < late
