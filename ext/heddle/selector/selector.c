@@ -91,11 +91,21 @@ static bool sleeps(const struct selector *selector)
     return is_open(selector) && atomic_load(&selector->poller.wakeup->sleeping);
 }
 
+// In a child of fork: io-event's selectors go on there, too. The parent's waits stay the parent's.
+static void begin_in_child(struct selector *selector)
+{
+    poller_abandon(&selector->poller);
+    selector->queue = selector->ended = (struct wait_list){0};
+    poller_open(&selector->poller);
+    selector->forks = fork_count();
+}
+
 struct selector *selector_open(VALUE self)
 {
     struct selector *selector = selector_of(self);
-    if (!is_open(selector))
-        rb_raise(rb_eIOError, "this selector is closed, or belongs to the parent of this process: make another one");
+    bool usable = selector->poller.backend && !selector->closed;
+    if (usable && inherited(selector)) begin_in_child(selector);
+    if (!usable || !is_open(selector)) rb_raise(rb_eIOError, "this selector is closed: make another one");
     return selector;
 }
 
@@ -151,17 +161,19 @@ static VALUE close_selector(VALUE self)
     if (sleeps(selector))
         rb_raise(heddle_eWrongThread, "a thread waits in this selector: call wakeup, and close it on that thread");
     poller_close(&selector->poller, inherited(selector));
+    selector->closed = true;
     return Qnil;
 }
 
 /*
  * call-seq: selector.closed? -> true or false
  *
- * Whether the selector was closed, or belongs to the parent of this process.
+ * Whether the selector was closed.
  */
 static VALUE closed_p(VALUE self)
 {
-    return is_open(selector_of(self)) ? Qfalse : Qtrue;
+    const struct selector *selector = selector_of(self);
+    return selector->poller.backend && !selector->closed ? Qfalse : Qtrue;
 }
 
 // ---- waiting
@@ -234,7 +246,7 @@ static int resume_ended(struct selector *selector)
 
 static bool ready(const struct selector *selector)
 {
-    return selector->ended.head || selector_has_turns(selector);
+    return !inherited(selector) && (selector->ended.head || selector_has_turns(selector));
 }
 
 // A timer of io-event's that is late gives a negative span.

@@ -16,10 +16,11 @@ struct selector {
     struct wait_list ended;
     int64_t idle;     // nanoseconds that the last select slept
     uint32_t wakeups; // calls of #wakeup: one that comes just before the sleep is not lost
-    unsigned forks;   // fork_count() when it was made: identifies the process that owns it
+    unsigned forks;   // fork_count() when it was opened: identifies the process that owns it
+    bool closed;      // by #close
 };
 
-// The selector of a Ruby object. Raises IOError if it is closed, or was made before this process forked.
+// The selector of a Ruby object. Raises IOError if it is closed. In a child of fork it begins anew.
 struct selector *selector_open(VALUE self);
 
 // ---- selector_turns.c
