@@ -3,6 +3,7 @@
 require_relative "../heddle"
 require_relative "required_gem"
 Heddle::RequiredGem.load("redis-client", "Heddle::Limit", "redis-client, 0.12 or later")
+require_relative "dropped_fiber"
 require_relative "limit/errors"
 require_relative "limit/place"
 require_relative "limit/agent"
@@ -81,6 +82,7 @@ module Heddle
       raise ArgumentError, "Heddle::Limit#acquire needs a block to call in its place" unless block_given?
 
       place = Place.new(self)
+      witness = DroppedFiber.witness(self, place)
       begin
         begin
           Agent.of(@redis || Limit.redis).enter(place)
@@ -91,8 +93,12 @@ module Heddle
         end
       ensure
         place.leave # again, since Thread#raise may have struck before the first call or within it
+        ObjectSpace.undefine_finalizer(witness)
       end
     end
+
+    # @api private for {DroppedFiber}
+    def take_back(place) = place.leave
 
     # @return [String]
     def inspect

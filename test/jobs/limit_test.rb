@@ -131,6 +131,15 @@ class LimitTest < Minitest::Test
     end
   end
 
+  # Enumerator#next runs the block in a fiber of its own, which nobody continues any more.
+  def test_an_enumerator_that_was_dropped_gives_its_place_back
+    one = limit(concurrent: 1)
+    drop_an_enumerator(one)
+    Heddle.run { drop_an_enumerator(one) }
+    assert_equal :in, one.acquire(timeout: 10) { :in }
+    assert_equal [1, 2], Enumerator.new { |yielder| one.acquire { yielder << 1 << 2 } }.to_a
+  end
+
   def test_the_value_and_the_error_are_the_blocks
     one = limit(concurrent: 1)
     assert_equal :value, one.acquire { :value }
@@ -526,6 +535,12 @@ class LimitTest < Minitest::Test
   end
 
   def redis_time = @redis.call("TIME").then { |seconds, micros| Integer(seconds) * 1_000_000 + Integer(micros) }
+
+  # Objects of this stack that the GC has not found yet are overwritten.
+  def drop_an_enumerator(limit)
+    Thread.new { assert_equal 1, Enumerator.new { |yielder| limit.acquire { yielder << 1 } }.next }.join
+    wait_until(20, what: "the place") { Array.new(1000) { Object.new } && GC.start.nil? && held.zero? }
+  end
 
   def held = @redis.call("ZCARD", "heddle:limit:{x}:held")
 
