@@ -81,6 +81,27 @@ class KeepAliveSoundnessTest < Minitest::Test
     assert_equal [1, 2, 3, 4, 5], server.connections
   end
 
+  # doc/limits.md says so: a client cannot see what its server has read.
+  def test_a_server_that_never_reads_the_body_of_a_request
+    seen = Thread::Queue.new
+    listener = TCPServer.new("127.0.0.1", 0)
+    server = Thread.new do
+      socket = listener.accept
+      2.times do
+        seen << (head = socket.gets("\r\n\r\n")) || break
+        socket.write(OK) if head
+      end
+      socket.close
+    end
+    2.times do
+      Net::HTTP.start("127.0.0.1", listener.local_address.ip_port) { |http| http.post("/", "unread") }
+    end
+    assert_equal ["POST / HTTP/1.1", "unreadPOST / HTTP/1.1"], Array.new(2) { seen.pop.lines.first.chomp }
+  ensure
+    listener.close
+    server&.join
+  end
+
   # Its server takes the next request for the rest of this one, or the rest of this one for the next.
   def test_not_kept_after_bodies_of_the_wrong_length
     put = ->(stream, **fields) { Net::HTTP::Put.new("/", fields).tap { |request| request.body_stream = stream } }

@@ -494,8 +494,7 @@ module Heddle
       rescue DecodeError => error
         raise UnmarshalError, error.message
       rescue Memcached::ServerError => error
-        name, said = error.message.split(" failed to process the request: ", 2)
-        raise ServerError, "SERVER_ERROR #{said} (#{name})"
+        raise ServerError, "SERVER_ERROR #{error.message.split(" failed to process the request: ", 2).last}"
       rescue ProtocolError, ClientError, NotANumber, UnsupportedServer, AuthenticationFailed => error
         raise DalliError, error.message
       rescue Failure => error
