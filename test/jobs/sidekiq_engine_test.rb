@@ -298,6 +298,14 @@ class SidekiqEngineTest < Minitest::Test
     assert_equal [unit], @capsule.heddle_dispatcher.take_homeless(0)
   end
 
+  # As Sidekiq's own tests do.
+  def test_a_processor_that_is_asked_to_process_a_job_outside_of_any_task
+    processor = Sidekiq::Processor.new(heddle_capsule(fibers: 2))
+    unit = Fetch::Unit.new(job(1, 0), Fetch.new(@capsule))
+    processor.send(:process, unit)
+    assert_equal ["1"], Job.ended
+  end
+
   # Records what the job before left in its Fiber storage.
   class StorageJob
     include Sidekiq::Job if defined?(Sidekiq::Job)

@@ -36,11 +36,12 @@ module Heddle
       private_constant :Job, :Struck, :Starts, :PoolStarts
 
       class << self
-        # From now on, the running task is that of a job.
+        # From now on, the running task is that of a job. Tests of programs process jobs outside of any task.
         #
         # @return [void]
         def begin(processor, fate)
-          Task.current.heddle_job = Job.new(processor, fate)
+          task = Task.current
+          task.heddle_job = Job.new(processor, fate) if task
         end
 
         # @return [Proc] the block of a run, which belongs to the job that calls this
