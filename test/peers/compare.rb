@@ -41,17 +41,24 @@ class Peer
   def results(*preloads)
     lines = []
     output = IO.popen(environment, command(preloads), chdir: @folder, err: "#{@folder}.log", pgroup: true)
-    watchdog = Thread.new { sleep(PATIENCE) && Process.kill(:KILL, -output.pid) }
+    watchdog = Thread.new { sleep(PATIENCE) && stop(output) }
     output.each_line { |line| lines << line.scrub.chomp }
     read(lines)
   ensure
     watchdog&.kill
+    stop(output) if output # also what the suite has started, and left
     output&.close
   end
 
   private
 
   def sidekiq? = name == "sidekiq"
+
+  def stop(output)
+    Process.kill(:KILL, -output.pid)
+  rescue Errno::ESRCH
+    nil # it has ended
+  end
 
   def environment
     {"CONSOLE_LEVEL" => "fatal", "REDIS_URL" => (Servers.redis.url if sidekiq?)}
