@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "heddle/db/mysql" # beside the own driver
 require "support/mariadb_dialect"
 require "support/mariadb_server"
 require "support/odbc_contract"

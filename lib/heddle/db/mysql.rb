@@ -31,7 +31,7 @@ module Heddle
         {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
          "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
       Link.know_classes
-      private_constant :Link, :Login, :SessionState, :SessionZone
+      private_constant :Link, :Login, :SessionState
     end
 
     register "mysql", MySQL::Driver

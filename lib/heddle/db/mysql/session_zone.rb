@@ -51,6 +51,7 @@ module Heddle
           end
         end
       end
+      private_constant :SessionZone
     end
   end
 end

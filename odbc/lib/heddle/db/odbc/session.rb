@@ -67,7 +67,8 @@ module Heddle
         # now() and the columns of times with a zone are of the session's zone, and a driver gives their digits.
         def set_zone(server, time_zone)
           statement = case server.family
-          when :mysql then MySQL::SessionZone.zone(@driver, time_zone)&.then { |zone| "set time_zone = '#{zone}'" }
+          when :mysql
+            MySQL.const_get(:SessionZone).zone(@driver, time_zone)&.then { |zone| "set time_zone = '#{zone}'" }
           when :postgresql then "set timezone to '#{PostgreSQL.const_get(:SessionZone).name(time_zone)}'"
           end
           result = @driver.command(statement) if statement
