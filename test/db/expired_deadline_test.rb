@@ -3,6 +3,7 @@
 require "test_helper"
 require "support/both_modes"
 require "support/mariadb_server"
+require "support/odbc_contract"
 require "support/postgresql_server"
 
 # A deadline passes in the caller's own code: no statement is sent whose answer could not be waited for, and the
@@ -85,28 +86,58 @@ module ExpiredDeadlineSuite
     end
   end
 
-  # A close that waits for the next request has no answer.
+  # A close that waits for the next request has no answer: only ODBC would have to wait.
   def test_closes_are_sent
     with_db do |db|
       db.prepare("select 1").close
       late { db.flush_closes }
-      assert_equal [0, false], [db.driver.closes, db.closed?]
+      assert_equal [closes_left, false], [db.driver.closes, db.closed?]
+      db.flush_closes
+      assert_equal 0, db.driver.closes
     end
   end
+
+  # The pool takes it back.
+  def test_a_connection_of_a_pool
+    in_host do
+      pool = Heddle::DB::Pool.new(address, size: 1, timeout: 20)
+      first = pool.with(&:itself)
+      assert_raises(Heddle::DeadlineExceeded) { late { pool.with { |db| db.query("select 1") } } }
+      assert_same first, pool.with(&:itself)
+    ensure
+      pool&.close
+    end
+  end
+
+  def connect(**options) = Heddle::DB.connect(address, timeout: 20, **options)
+
+  def ways = WAYS
+
+  def closes_left = 0
 end
 
 BothModes.define("ExpiredDeadlineOfPostgreSQL", PostgreSQLHelpers, ExpiredDeadlineSuite) do
-  def connect(**options) = Heddle::DB.connect(postgresql.url, timeout: 20, **options)
+  def address = postgresql.url
 
   def ways
-    {**self.class::WAYS, atomic: ->(db) { db.pipeline(atomic: true) { |p| p.query(self.class::INSERT, 1) } },
-                         copy: ->(db) { db.copy_in("copy expired from stdin") { |copy| copy << [1] } },
-                         several: ->(db) { db.query("insert into expired values (1); insert into expired values (2)") }}
+    {**super, atomic: ->(db) { db.pipeline(atomic: true) { |p| p.query(self.class::INSERT, 1) } },
+              copy: ->(db) { db.copy_in("copy expired from stdin") { |copy| copy << [1] } },
+              several: ->(db) { db.query("insert into expired values (1); insert into expired values (2)") }}
   end
 end
 
 BothModes.define("ExpiredDeadlineOfMariaDB", MariaDBHelpers, ExpiredDeadlineSuite) do
-  def connect(**options) = Heddle::DB.connect(mariadb.url, timeout: 20, **options)
+  def address = mariadb.url
+end
 
-  def ways = self.class::WAYS
+{PostgreSQL: [PostgreSQLHelpers, ->(test) { test.postgresql_source }],
+ MariaDB: [MariaDBHelpers, ->(test) { test.mariadb_source }],
+ SQLite: [Module.new, lambda do |test|
+   test.source("expired", "SQLite", Database: "#{ODBCSources.folder}/expired.db")
+ end]}.each do |name, (helpers, source)|
+  BothModes.define("ExpiredDeadlineOf#{name}ByODBC", StreamHelpers, helpers, ODBCContract, ExpiredDeadlineSuite) do
+    define_method(:address) { source.call(self) }
+
+    def closes_left = 1
+  end
 end

@@ -3,6 +3,7 @@
 #include "db/bindings.h"
 #include "db/db_talk.h"
 #include "os/fork.h"
+#include "scope/deadline_scope.h"
 
 VALUE db_cLink;
 
@@ -143,7 +144,7 @@ void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)
     if (link->unfinished && !exchange->resumes) refuse_unfinished(link, stream);
     if (exchange->resumes && !link->unfinished)
         rb_raise(rb_path2class("Heddle::DB::Busy"), "no query on this connection was interrupted");
-    if (!link->owed && !exchange->resumes && !exchange->unasked) stream_refuse_late();
+    if (!link->owed && !exchange->resumes && !exchange->unasked) deadline_refuse_late();
     exchange->link = link;
     link->busy = true;
     link->pending = 0;

@@ -9,7 +9,6 @@
 #include "os/connecting.h"
 #include "os/socket_object.h"
 #include "portable.h"
-#include "scope/deadline_scope.h"
 #include "shims.h"
 
 #include <arpa/inet.h>
@@ -95,15 +94,6 @@ static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALU
     return rb_ensure(connect_body, (VALUE)&connecting, connect_end, (VALUE)&connecting);
 }
 
-// Library.check_deadline: raises if a deadline around the running code has passed. Net::HTTP takes DeadlineExceeded for
-// a timeout of the request itself, and without this check would send the request again before the next wait fails.
-static VALUE check_deadline(VALUE self)
-{
-    (void)self;
-    if (deadline_in_force() <= deadline_now()) deadline_check();
-    return Qnil;
-}
-
 static VALUE unclaim(VALUE unused)
 {
     connect_claim_next(false);
@@ -145,7 +135,6 @@ void net_http_connect_init(VALUE library_class)
 {
     rb_define_singleton_method(library_class, "connect", connect_to, 4);
     rb_define_singleton_method(library_class, "with_bounded_look_up", with_bounded_look_up, 0);
-    rb_define_singleton_method(library_class, "check_deadline", check_deadline, 0);
     rb_define_singleton_method(library_class, "http_of", http_of, 1);
     rb_define_singleton_method(library_class, "starts?", starts_p, 1);
     rb_define_singleton_method(library_class, "makes?", makes_p, 1);

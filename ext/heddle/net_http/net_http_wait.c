@@ -39,7 +39,7 @@ bool net_http_wait(VALUE socket, int descriptor, short events, int64_t span)
     struct place place = place_of_fiber();
     if (NIL_P(place.scheduler)) return socket_in_thread(socket, descriptor, events, span);
     if (!place.loop) {
-        if (deadline_in_force() <= deadline_now()) deadline_check();
+        deadline_refuse_late();
         VALUE limit = span == DEADLINE_NEVER ? Qnil : rb_float_new((double)span / 1e9);
         return RTEST(rb_io_wait(socket, INT2NUM(events), limit));
     }

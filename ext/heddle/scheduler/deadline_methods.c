@@ -135,6 +135,21 @@ static VALUE remaining(VALUE self)
     return deadline_left(deadline_in_force());
 }
 
+/*
+ * call-seq: Heddle.refuse_late -> nil
+ *
+ * Raises what a wait would raise if a deadline around the running code has passed: for code that is about to send a
+ * request whose answer it could not wait for.
+ *
+ * @api private
+ */
+static VALUE refuse_late(VALUE self)
+{
+    (void)self;
+    deadline_refuse_late();
+    return Qnil;
+}
+
 void Init_heddle_deadline_methods(void)
 {
     rb_define_singleton_method(heddle_module, "deadline", deadline, 1);
@@ -143,4 +158,5 @@ void Init_heddle_deadline_methods(void)
     rb_define_singleton_method(heddle_module, "unlimited_shield", unlimited_shield, 0);
     rb_define_singleton_method(heddle_module, "remaining", remaining, 0);
     rb_define_singleton_method(heddle_module, "scoped?", scoped_p, 0);
+    rb_define_singleton_method(heddle_module, "refuse_late", refuse_late, 0);
 }

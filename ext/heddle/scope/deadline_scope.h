@@ -16,6 +16,10 @@ bool scopes_open(void);
 // raises what else is pending (a cancellation, an expired Timeout).
 void deadline_check(void);
 
+// The same before a request whose answer would be waited for, without a look at anything but the time as long as no
+// deadline has passed: nobody would learn what became of the request.
+void deadline_refuse_late(void);
+
 // Returns whether a scope raised this exception: Heddle.deadline, Heddle.shield, or Timeout.timeout on Heddle's timers.
 bool deadline_raised(VALUE error);
 

@@ -368,6 +368,11 @@ void deadline_check(void)
     if (due) scope_raise(due);
 }
 
+void deadline_refuse_late(void)
+{
+    if (deadline_in_force() <= deadline_now()) deadline_check();
+}
+
 // ---- filters
 
 static bool filters_kept; // by a thread's chain, which may have no scopes

@@ -122,9 +122,6 @@ bool stream_kept_open(const struct stream *stream);
 // system or of TLS.
 bool stream_is_failure(VALUE error);
 
-// Raises what a wait would raise if a deadline has passed: before a request whose answer would be waited for.
-void stream_refuse_late(void);
-
 // Closes the stream: requests and replies no longer match. `reason`, a literal, goes into the errors of later
 // operations.
 void stream_poison(struct stream *stream, const char *reason);

@@ -55,7 +55,7 @@ static VALUE call_io_wait(VALUE argument)
             rb_fiber_scheduler_io_wait(rb_fiber_scheduler_current(), stream->io, INT2FIX(waiting->events), timeout);
         waiting->found = RTEST(found) ? (short)NUM2INT(found) : 0;
         if (waiting->found || stream->closed) return Qnil;
-        if (deadline_in_force() <= deadline_now()) deadline_check();
+        deadline_refuse_late();
         if (left(waiting->until) == 0) return Qnil;
         // A spurious wake-up of the fiber, or a timer that was early.
     }
@@ -111,11 +111,6 @@ static VALUE wait_body(VALUE argument)
         waiting->found = stream_in_foreign(waiting);
     }
     return Qnil;
-}
-
-void stream_refuse_late(void)
-{
-    if (deadline_in_force() <= deadline_now()) deadline_check();
 }
 
 struct guard {

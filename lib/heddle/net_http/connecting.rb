@@ -11,7 +11,9 @@ module Heddle
       # Copied to the class. `def`, because other Ractors cannot call methods made of a block.
       module Methods
         def connect
-          Library.check_deadline if @socket # Net::HTTP connects again to repeat a request
+          # Net::HTTP takes DeadlineExceeded for a timeout of the request itself, and connects again to repeat that: it
+          # would send the request again before the next wait fails.
+          Heddle.refuse_late if @socket
           if Library.keeps?(self)
             if @socket
               KeepAlive.lost(@socket)

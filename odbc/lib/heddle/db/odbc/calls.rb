@@ -30,8 +30,10 @@ module Heddle
 
         # @yieldparam link [Link] one of its methods starts a call
         # @return [Object, Failure] the block's value
-        # @raise [ArgumentError] see Link#finish
+        # @raise [ArgumentError] see Link#finish; [DeadlineExceeded] a deadline has passed: the call was not started,
+        #   for its outcome could not be waited for
         def run
+          Heddle.refuse_late
           started = yield @link
           @ready.wait_readable while @link.busy?
           outcome = @link.finish

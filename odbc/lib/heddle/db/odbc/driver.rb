@@ -124,8 +124,9 @@ module Heddle
 
         def closes = @link.closes
 
+        # After a deadline has passed they wait for the next call.
         def flush_closes
-          timed { @calls.run(&:flush) }
+          timed { @calls.run(&:flush) } unless Heddle.remaining&.zero?
         end
 
         def closes_when_idle? = false
