@@ -132,6 +132,15 @@ class NetHTTPLimitsTest < Minitest::Test
     with_scripts(replies) { |port| replies.map { exchange(port) } }
   end
 
+  # Else the tests below would be of another version.
+  def test_child_processes_have_this_net_http
+    out = assert_child(<<~RUBY)
+      require "heddle/net_http"
+      print $LOADED_FEATURES.grep(%r{/net/(?:http|protocol)\\.rb\\z}).sort
+    RUBY
+    assert_equal $LOADED_FEATURES.grep(%r{/net/(?:http|protocol)\.rb\z}).sort.inspect, out
+  end
+
   if HAS_LIMITS
     # Constants are read when a reply is.
     [20, 30, 64, nil, 0, -1, 1.5, 1 << 80].each do |limit|

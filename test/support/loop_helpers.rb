@@ -24,6 +24,18 @@ module LoopHelpers
     {**bundlers, **gems, "RUBYOPT" => (options unless options.empty?)}
   end
 
+  # The folders of libraries that children need without gems. From Ruby 4.0 on fiddle, with which tests call C
+  # functions, is a gem. Net::HTTP is this process's, of a gem or of a folder of -I, and not the one that Ruby has
+  # besides.
+  #
+  # @return [Array<String>]
+  def self.libraries
+    @libraries ||= begin
+      net_http = %w[net/http net/protocol].map { |name| $LOAD_PATH.resolve_feature_path(name).last[%r{.*(?=/net/)}] }
+      [*Gem.loaded_specs["fiddle"]&.full_require_paths, *net_http.uniq]
+    end
+  end
+
   # What a child process left: the text of both outputs, and its Process::Status.
   Outcome = Struct.new(:out, :err, :status)
 
@@ -35,8 +47,7 @@ module LoopHelpers
     out, err = Tempfile.new("out"), Tempfile.new("err")
     program = "$stdout.sync = true; #{"require 'heddle'; " if heddle}require 'socket'\n#{code}"
     env = {**(gems ? LoopHelpers.bundle : {"RUBYOPT" => nil}), **env}
-    # From Ruby 4.0 on fiddle, with which tests call C functions, is a gem.
-    folders = ["#{ROOT}/lib", *(gems ? OTHER_GEMS : Gem.loaded_specs["fiddle"]&.full_require_paths)]
+    folders = ["#{ROOT}/lib", *(gems ? OTHER_GEMS : LoopHelpers.libraries)]
     command = [*launcher, RbConfig.ruby, *(gems ? [] : "--disable=gems"), "-W:no-experimental",
       *folders.map { |folder| "-I#{folder}" }, "-e", program]
     pid = Process.spawn(env, *command, out: out.path, err: err.path, in: File::NULL, **options)
