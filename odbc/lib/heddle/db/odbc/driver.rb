@@ -135,7 +135,10 @@ module Heddle
         # error. The next run of a statement that failed prepares it again.
         def stale?(_error) = false
 
-        def final?(error) = ErrorClasses.lost?(@server.family, error)
+        # PostgreSQL's driver reports a connection that was lost in a SQLPrepare by the state of any error.
+        def final?(error)
+          ErrorClasses.lost?(@server.family, error) || (error.sql_state == ErrorClasses::ANY && dead?)
+        end
 
         def close_silently = @calls.leave
 
@@ -278,6 +281,13 @@ module Heddle
         def alone?(sql) = @server.splits_routines? && @sql.compound?(sql)
 
         def timed(&block) = @timeout ? Heddle.deadline(@timeout, &block) : yield
+
+        # Whether the driver says so. An error is at hand, which no deadline replaces.
+        def dead?
+          !Heddle.shield(CHECK_TIME) { @calls.alive? }
+        rescue DeadlineExceeded
+          true
+        end
 
         # A second interrupt in here leaves the connection unsound.
         def give_up(lost)

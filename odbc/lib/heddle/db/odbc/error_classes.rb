@@ -44,6 +44,9 @@ module Heddle
         # Numbers of clients that say that the connection is gone, for not all drivers give the SQLSTATE 08S01.
         LOST = {mysql: [2006, 2013, 2055]}.freeze
         LOST_STATES = %w[57P01 57P02 57P03].freeze
+
+        # The state of errors for which there is no other.
+        ANY = "HY000"
         private_constant :STATES, :NUMBERS, :MESSAGES, :LOST, :LOST_STATES
 
         class << self

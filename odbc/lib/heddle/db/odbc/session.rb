@@ -20,7 +20,7 @@ module Heddle
         # @param link [Link]
         # @param sql [SQL]
         # @param time_zone [:utc, :local] of the times that are sent and read
-        # @raise [LoginFailed]
+        # @raise [LoginFailed, ConnectionLost]
         def initialize(driver, server, link, sql, time_zone)
           @driver = driver
           @link = link
@@ -73,6 +73,10 @@ module Heddle
           end
           result = @driver.command(statement) if statement
           return unless result.is_a?(ServerError)
+          if @driver.final?(result)
+            raise ConnectionLost, "the connection to #{@driver.description} was lost during the log-in " \
+              "(#{result.message})"
+          end
 
           raise LoginFailed, "#{@driver.description} refuses to set the session's time zone: #{result.message}"
         end
