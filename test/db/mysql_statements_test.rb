@@ -29,6 +29,21 @@ class MySQLStatementsTest < Minitest::Test
     db&.close
   end
 
+  # The server's answer for a cursor begins with the columns of the SELECT, and goes on with those of the analysis. It
+  # needs none where no values are bound.
+  def test_a_cursor_over_an_analysis
+    with_connection do |db|
+      ["analyze select 1", "analyze format=json select 1", "/* x */ analyze select seq from seq_1_to_3"].each do |sql|
+        columns, rows = db.query(sql).then { |result| [result.columns, result.rows] }
+        assert_equal rows.map(&:size), db.each_row(sql, fetch: 1).map(&:size)
+        assert_equal rows.map { |row| row.map(&:class) }, db.prepare(sql).query.rows.map { |row| row.map(&:class) }
+        refute_empty columns
+      end
+      assert_equal 1, db.query("analyze select ?", 1).size
+      assert_raises(Heddle::DB::ProtocolError) { db.each_row("analyze select ?", 1).to_a }
+    end
+  end
+
   # As the server counts them; without our own statement.
   def on_server
     @admin.driver.command("show global status like 'Prepared_stmt_count'").rows[0][1].to_i

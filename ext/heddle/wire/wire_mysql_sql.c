@@ -229,8 +229,8 @@ enum mysql_sql_way mysql_sql_way(const uint8_t *p, const uint8_t *end)
     if (among(word, length, texts)) return MYSQL_WAY_TEXT;
     if (among(word, length, plain)) return counts_conditions(word, end) ? MYSQL_WAY_DIAGNOSTICS : MYSQL_WAY_PREPARED;
     if (!among(word, length, commits)) return MYSQL_WAY_PREPARED;
-    bool returns = same(word, length, "analyze") || same(word, length, "begin");
-    return returns && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT;
+    bool compound = same(word, length, "begin") && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT;
+    return compound ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT;
 }
 
 bool mysql_sql_leaves_traces(const uint8_t *p, const uint8_t *end)
