@@ -71,6 +71,16 @@ class ODBCSessionsTest < Minitest::Test
     end
   end
 
+  def test_a_statement_that_sqlite_runs_when_it_prepares_it
+    with_pool(:sqlite) do |pool|
+      before = pool.query_value("pragma cache_size")
+      ["pragma cache_size = 1234", "explain pragma cache_size = 1234"].each do |sql|
+        pool.with { |db| db.prepare(sql) }
+        assert_equal before, pool.query_value("pragma cache_size"), sql
+      end
+    end
+  end
+
   # A write of the next borrower was acknowledged, and lost.
   def test_a_transaction_of_a_text_takes_no_writes
     {mariadb: ["begin", "set autocommit = 0"], postgresql: ["begin"], sqlite: ["begin", "savepoint x"]}

@@ -91,7 +91,9 @@ module Heddle
           [nil, result]
         end
 
+        # SQLite carries a pragma out when it is prepared.
         def prepare(sql)
+          kind(sql)
           timed do
             handle = nil
             outcome = run { |link| handle = link.prepare(sql, alone?(sql)) }
