@@ -1,45 +1,23 @@
 # frozen_string_literal: true
 
-require "heddle"
-require "heddle/db"
-require "support/stream_helpers"
+require "shared/db/strikes"
 
-# Tasks and threads do random things to one database over pools and connections of their own, among deadlines, cancels,
-# Thread#raise, closes by others, and collections. No answer is another query's, no place of a pool is lost,
-# no descriptor stays open, and a transaction happened exactly if its caller was told so. HEDDLE_STRESS sets the length
-# in seconds, HEDDLE_STRESS_SEED what a failure printed.
+# Tasks and threads do random things to one database over pools and connections of their own, among strikes, closes by
+# others, and collections. No answer is another query's, no place of a pool is lost, no descriptor stays open, and a
+# transaction happened exactly if its caller was told so. See DatabaseStrikes.
 #
-# A test has #address, #pools (at least one; of the first one's pool the connections write), #endless_sql (a query that
-# ends by an interrupt alone) and #rows (what another program reads from the table soak).
+# A test has #address, #pools (of the first one's pool the connections write), #endless_sql (a query that ends by an
+# interrupt alone) and #rows (what another program reads from the table soak).
 module DatabaseSoak
-  include StreamHelpers
+  include DatabaseStrikes
 
-  LONG = ENV.key?("HEDDLE_STRESS")
-  SECONDS = Float(ENV.fetch("HEDDLE_STRESS", 2))
-  SEED = Integer(ENV.fetch("HEDDLE_STRESS_SEED") { rand(100_000) })
-  TASKS = 12
-  THREADS = 3
-  PLACES = 4
+  SECONDS = DatabaseStrikes::SECONDS
+  PLACES = DatabaseStrikes::PLACES
   NUMBERS = 40
-  Struck = Class.new(StandardError)
-  # What may become of an operation that was struck, or came too late.
-  EXPECTED = [Heddle::DeadlineExceeded, Heddle::DB::PoolTimeout, Heddle::DB::LockTimeout,
-    Heddle::DB::SerializationFailure, Heddle::DB::DeadlockDetected, Heddle::DB::ConnectionLost,
-    Heddle::DB::TransactionError].freeze
-  MASK = {Struck => :never}.freeze
-  OPEN = {Struck => :immediate}.freeze
-  DESCRIPTORS = "/proc/self/fd"
-  # Those that the process opens once: the loop's, the driver's.
-  OPENED_ONCE = 6
 
   def setup
-    super
-    @random = Random.new(SEED)
-    @counts = Hash.new(0)
     @said = {}
-    @number = 0
-    @lock = Thread::Mutex.new
-    prepare_database
+    super
   end
 
   def prepare_database
@@ -54,97 +32,21 @@ module DatabaseSoak
   end
 
   def test_tasks_and_threads_among_strikes
-    before = descriptors
-    @pools = pools
-    soak
-    @pools.each do |pool|
-      wait_until(what: "places that come back: #{pool.inspect}") { idle?(pool) }
-      Heddle.run { Heddle::FiberPool.new(PLACES).map((0...PLACES).to_a) { |n| assert_equal n, number_of(pool, n) } }
+    among_strikes do
+      @pools.each do |pool|
+        Heddle.run { Heddle::FiberPool.new(PLACES).map((0...PLACES).to_a) { |n| assert_equal n, number_of(pool, n) } }
+      end
+      check_after
+      there = rows.to_h { |n| [n, true] }
+      assert_empty there.keys.reject { |n| n.between?(1, @number) }, context
+      assert_empty @said.select { |n, committed| committed != there.fetch(n, false) }, context
+      assert_operator @counts.values_at(:answer, :committed, :struck).min, :>, 0, context
     end
-    check_after
-    there = rows.to_h { |n| [n, true] }
-    assert_empty there.keys.reject { |n| n.between?(1, @number) }, context
-    assert_empty @said.select { |n, committed| committed != there.fetch(n, false) }, context
-    assert_operator @counts.values_at(:answer, :committed, :struck).min, :>, 0, context
-    @pools.each(&:close)
-    wait_until(what: "descriptors to be closed") { GC.start || descriptors <= before + OPENED_ONCE }
-    puts context.call if LONG
   end
 
   private
 
   def check_after
-  end
-
-  # Of all pools' connections, all are free.
-  def idle?(pool)
-    stats = pool.stats
-    stats = {pool: stats} unless stats.values.first.is_a?(Hash)
-    stats.each_value.all? { |of| of[:connections] == of[:free] && of[:waiting].zero? }
-  end
-
-  def descriptors = Dir.exist?(DESCRIPTORS) ? Dir.children(DESCRIPTORS).size : 0
-
-  # Made only for a failure.
-  def context = -> { "seed #{SEED}: #{@counts.sort_by { |what, _| what.to_s }.to_h}" }
-
-  def count(what) = @lock.synchronize { @counts[what] += 1 }
-
-  def number = @lock.synchronize { @number += 1 }
-
-  def soak
-    finish = monotonic + SECONDS
-    threads = Thread.handle_interrupt(MASK) do # they inherit it
-      Array.new(THREADS) { |n| Thread.new { in_thread(finish, Random.new(SEED + n)) } }
-    end
-    striker = Thread.new { strike(threads) }
-    Heddle.run { cancel_again_and_again(finish) }
-    threads.each { |thread| thread.join(30) || flunk("a thread hangs: #{thread.backtrace&.join("\n")}") }
-  ensure
-    [striker, *threads].each { |thread| thread&.kill&.join(30) }
-  end
-
-  def cancel_again_and_again(finish)
-    tasks = Array.new(TASKS) { start(finish) }
-    while monotonic < finish
-      sleep 0.005
-      index = @random.rand(TASKS)
-      tasks[index].cancel
-      count(:cancel)
-      tasks[index].wait(30) || flunk("a cancelled task does not end: #{tasks[index].inspect}")
-      tasks[index] = start(finish)
-    end
-    tasks.each { |task| task.wait(30) || flunk("a task does not end: #{task.inspect}") }
-    tasks.each(&:value)
-  end
-
-  def start(finish)
-    Heddle.spawn do
-      job(@random) while monotonic < finish
-    rescue Heddle::Cancellation
-      :cancelled
-    end
-  end
-
-  def in_thread(finish, random)
-    Thread.current.report_on_exception = false
-    while monotonic < finish
-      begin
-        Thread.handle_interrupt(OPEN) { job(random) }
-      rescue Struck
-        count(:thread)
-      rescue IOError => error
-        # Ruby's own, of a connection that was closed while a strike was on its way to the same wait.
-        raise unless error.message == "stream closed in another thread"
-      end
-    end
-  end
-
-  def strike(threads)
-    while threads.any?(&:alive?)
-      threads.sample(random: @random).raise(Struck)
-      sleep 0.003 + @random.rand * 0.01
-    end
   end
 
   # An error that nobody expects ends the task or thread, and the test.
@@ -159,14 +61,6 @@ module DatabaseSoak
     when ...0.65 then closed_by_another(random)
     else transaction(pool, random)
     end
-  end
-
-  def limited(seconds)
-    Heddle.deadline(seconds) { yield }
-  rescue *EXPECTED => error
-    count(:struck)
-    count(error.class.name[/\w+\z/])
-    :struck
   end
 
   def number_of(pool, n) = pool.query_value("select n from numbers where n = ?", n)
