@@ -127,6 +127,16 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_predicate value("'NaN'::float4"), :nan?
   end
 
+  # The server does not read the binary form that it writes of the one, and that of the other is a NUL.
+  def test_a_query_without_words_and_an_empty_char
+    sql = "select to_tsquery('the'), array[''::tsquery, 'a'], ''::\"char\", array['', 'a']::\"char\"[]"
+    expected = ["", ["", "'a'"], "", ["", "a"]]
+    assert_equal expected, @db.query_row(sql)
+    assert_equal expected, @db.transaction { [@db.query_row(sql), @db.query_value("select 1")] }.first
+    bound = 'select ?::tsquery, ?::tsquery[], ?::"char", ?::"char"[]'
+    assert_equal expected, @db.query_row(bound, *expected)
+  end
+
   def test_an_inet_keeps_the_bits_behind_its_network
     address = value("'192.168.1.5/24'::inet")
     assert_equal ["192.168.1.5", 24], [address.to_s, address.prefix]

@@ -250,6 +250,7 @@ static VALUE plain_value(struct postgresql_reading *reading, struct pg_span span
     case POSTGRESQL_KIND_TSVECTOR:
         return tsvector_text(reading, span);
     default:
+        if (span.length == 1 && !*span.at) span.length = 0; // an empty "char": no text has a NUL
         return postgresql_text_value(span);
     }
 }

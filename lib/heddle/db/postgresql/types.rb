@@ -15,6 +15,9 @@ module Heddle
         KINDS = Link::KINDS
         MONEY = 790
 
+        # Types, and binary forms that the server writes and does not read itself, by their texts: tsquery without words.
+        UNREADABLE = {[3615, "\0\0\0\0".b.freeze].freeze => ""}.freeze
+
         # Extensions' types whose binary forms are known, by their functions.
         SEND_FUNCTIONS = {
           "array_send" => :ARRAY, "textsend" => :TEXT, "varcharsend" => :TEXT, "bpcharsend" => :TEXT,
@@ -34,7 +37,7 @@ module Heddle
           "tsvector" => 3614, "jsonb" => 3802, "jsonpath" => 4072, "int4range" => 3904, "numrange" => 3906,
           "tsrange" => 3908, "tstzrange" => 3910, "daterange" => 3912, "int8range" => 3926
         }.freeze
-        private_constant :ROUNDS, :TEXTS, :KINDS, :MONEY, :SEND_FUNCTIONS, :BUILTIN
+        private_constant :ROUNDS, :TEXTS, :KINDS, :MONEY, :UNREADABLE, :SEND_FUNCTIONS, :BUILTIN
 
         CATALOGUE = <<~SQL
           select t.oid, n.nspname::text, t.typname::text, t.typtype::text, s.proname::text,
@@ -160,7 +163,7 @@ module Heddle
           # @param wanted [Array<(Integer, String)>] OIDs, and values in their binary forms
           # @return [Hash{(Integer, String) => String}]
           def texts(link, wanted)
-            wanted.uniq.each_slice(TEXTS).with_object({}) do |slice, found|
+            (wanted.uniq - UNREADABLE.keys).each_slice(TEXTS).with_object(UNREADABLE.dup) do |slice, found|
               list = slice.map { |oid, _| (oid == MONEY) ? "?::pg_catalog.numeric::text" : "?::text" }.join(", ")
               arguments = slice.map { |oid, bytes| Parameters::Binary.new(oid, bytes) }
               found.merge!(slice.zip(rows(link, "select array[#{list}]", arguments)[0][0]).to_h)
