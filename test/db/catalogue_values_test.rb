@@ -53,7 +53,7 @@ module CatalogueValues
   end
 
   # The same value, of the same class; NaN is not equal to itself.
-  def same?(one, other) = one.class == other.class && (one == other || one.inspect == other.inspect)
+  def same?(one, other) = one.instance_of?(other.class) && (one == other || one.inspect == other.inspect)
 end
 
 # All types of pg_type, and arrays of each, against pg.
@@ -140,5 +140,216 @@ class CatalogueValuesOfPostgreSQLTest < Minitest::Test
     @db.query_value("select format('%s', ?::#{type})", value)
   rescue Heddle::DB::ServerError, ArgumentError, TypeError => error
     error
+  end
+end
+
+# Columns of all types of the server's own tables, by information_schema, against mysql2.
+module CatalogueValuesOfMySQL
+  include CatalogueValues
+
+  OF_SERVER = "from information_schema.columns where table_schema in " \
+    "('mysql', 'sys', 'performance_schema', 'information_schema')"
+  # Of types that differ in their lengths alone, one.
+  FEW = "select max(column_type) #{OF_SERVER} group by data_type, numeric_scale, datetime_precision, " \
+    "column_type like '%unsigned%'"
+  ALL = "select distinct column_type #{OF_SERVER}"
+  # Tables that change by themselves are others.
+  TABLES = "select table_name from information_schema.tables where table_schema = 'mysql' and " \
+    "table_type = 'BASE TABLE' and table_name not like '%log' and table_name not like '%stat%'"
+
+  def setup
+    require "mysql2"
+    @db = Heddle::DB.connect(server.url, timeout: 30)
+    @kept = Heddle::DB.connect(server.url, timeout: 30, statement_cache: :always)
+    @mysql2 = Mysql2::Client.new(host: server.host, port: server.port, username: server.username,
+      password: server.password, database: server.database, encoding: "utf8mb4")
+    @mysql2.query_options.merge!(as: :array, cast_booleans: false, database_timezone: :utc, application_timezone: :utc)
+    @mysql2.query("set time_zone = '+00:00', sql_mode = 'traditional'") # dates that are none are refused
+  rescue LoadError => error
+    skip "#{error.path} is not installed"
+  end
+
+  def teardown
+    [@db, @kept, @mysql2].each { |one| one&.close }
+  end
+
+  def test_values_of_all_types_of_columns
+    types = @db.query_list(ENV["HEDDLE_STRESS"] ? ALL : FEW)
+    assert_operator types.size, :>, 20
+    assert_none(types.flat_map { |type| differences(type) })
+  end
+
+  # As the server has filled them.
+  def test_the_servers_own_tables
+    names = @db.query_list(TABLES)
+    assert_operator names.size, :>, 15
+    assert_none(names.flat_map do |name|
+      sql = "select * from mysql.`#{name}` limit 200"
+      rows = [@db.query(sql).rows, @kept.query(sql).rows, @kept.query(sql).rows, @db.each_row(sql, fetch: 7).to_a]
+      theirs = @mysql2.query(sql).to_a
+      rows.each_with_index.reject { |own, _| alike?(own, theirs) }.map { |own, way| [name, way, own, theirs] }
+    end)
+  end
+
+  private
+
+  # @return [Array] what differs, of one type of columns
+  def differences(type)
+    return [] unless made?(type)
+
+    # Not a day that mysql2's calendar does not have.
+    CatalogueValues.texts.uniq.grep_v(/1582-10-10/).each_with_index { |text, n| give(n, text) }
+    ways = [@db, @kept, @kept].map { |db| db.query("select n, v from given_values order by n").rows }
+    theirs = their_rows(type, "select n, v from given_values order by n")
+    # mysql2 gives the double that a single is, and not the one with its digits.
+    [*ways, theirs].each { |rows| rows.each { |row| row[1] = [row[1]].pack("e") if row[1] } } if type.match?(/float/)
+    wrong = ways.reject { |rows| alike?(rows, theirs) }.map { |rows| [type, :read, *unlike(rows, theirs)] }
+    wrong + bound_again.map { |difference| [type, :bound, *difference] }
+  end
+
+  # As text, a FLOAT has six digits, and a DOUBLE(7,6) seven; prepared statements of mysql2 fail at a TIME that is not
+  # of a day.
+  def their_rows(type, sql)
+    (type.match?(/float|double/) ? @mysql2.prepare(sql).execute : @mysql2.query(sql)).to_a
+  end
+
+  # Some types are too large in this character set, and some only the server's own tables can have.
+  def made?(type)
+    %w[given bound].each do |name|
+      @db.query("drop table if exists #{name}_values")
+      @db.query("create table #{name}_values (n int primary key, v #{type}) character set utf8mb4")
+    end
+  rescue Heddle::DB::ServerError
+    false
+  end
+
+  # The server refuses most.
+  def give(n, text)
+    @mysql2.query("insert into given_values values (#{n}, '#{@mysql2.escape(text)}')")
+  rescue Mysql2::Error
+    nil
+  end
+
+  def bound_again
+    failed = @db.query("select n, v from given_values order by n").rows.filter_map do |n, value|
+      next if value == "" # what an enum has for a text that is none of its own, and takes from nobody
+
+      @db.exec("insert into bound_values values (?, ?)", n, value)
+      nil
+    rescue Heddle::DB::ServerError, ArgumentError, TypeError => error
+      [value, error]
+    end
+    failed + @db.query("select g.v, cast(g.v as char), cast(b.v as char) from given_values g join bound_values b " \
+      "using (n) where not (cast(g.v as binary) <=> cast(b.v as binary))").rows
+  end
+
+  def alike?(rows, theirs) = unlike(rows, theirs).empty?
+
+  def unlike(rows, theirs)
+    return [[rows.size, theirs.size]] unless rows.size == theirs.size
+
+    rows.flatten(1).zip(theirs.flatten(1)).reject { |own, other| same_value?(own, other) }.first(10)
+  end
+
+  # mysql2 has a time of a day of 2000 for a TIME, and nil or what it likes for one that is not of a day.
+  def same_value?(own, other)
+    return true if Heddle::DB::Duration === own && !own.to_r.between?(0, 86_399)
+
+    normal(own) == normal(other)
+  end
+
+  def normal(value)
+    case value
+    when Heddle::DB::Duration then Time.utc(2000) + value.to_r
+    when BigDecimal, Float then value.to_r
+    when String then value.b
+    when Date then value.to_s
+    else value
+    end
+  end
+end
+
+class CatalogueValuesOfMariaDBTest < Minitest::Test
+  include MariaDBHelpers
+  include CatalogueValuesOfMySQL
+
+  hard_deadline 120 + 60 * ENV["HEDDLE_STRESS"].to_i
+
+  def server = mariadb
+end
+
+class CatalogueValuesOfMySQLTest < Minitest::Test
+  include MySQLHelpers
+  include CatalogueValuesOfMySQL
+
+  hard_deadline 180 + 60 * ENV["HEDDLE_STRESS"].to_i
+
+  def server = mysql
+end
+
+# SQLite has no catalogue of types: a column has the name that its maker gave it. Here are those of "Datatypes In
+# SQLite", each with what SQLite makes of the texts, numbers and bytes; against sqlite3.
+class CatalogueValuesOfSQLiteTest < Minitest::Test
+  include SQLiteHelpers
+  include CatalogueValues
+
+  hard_deadline 60 + 60 * ENV["HEDDLE_STRESS"].to_i
+
+  TYPES = ["int", "integer", "bigint", "unsigned big int", "character(20)", "text", "clob", "blob", "", "real",
+    "double precision", "float", "numeric"].freeze
+
+  def setup
+    require "sqlite3"
+    super
+    @db = Heddle::DB.connect("sqlite://#{@path}")
+    @kept = Heddle::DB.connect("sqlite://#{@path}", statement_cache: :always)
+    @sqlite3 = SQLite3::Database.new(@path)
+  rescue LoadError => error
+    skip "#{error.path} is not installed"
+  end
+
+  def teardown
+    [@db, @kept, @sqlite3].each { |one| one&.close }
+    super
+  end
+
+  def test_values_in_columns_of_all_types
+    assert_none(TYPES.each_with_index.flat_map { |type, index| differences("v#{index}", type) })
+  end
+
+  private
+
+  def differences(table, type)
+    @sqlite3.execute("create table #{table} (n integer primary key, v #{type})")
+    @sqlite3.execute("create table #{table}_bound (n integer primary key, v #{type})")
+    @sqlite3.transaction { give(table) }
+    sql = "select n, v from #{table} order by n"
+    theirs = @sqlite3.execute(sql).map(&:last)
+    ways = [@db, @kept, @kept].map { |db| db.query(sql).rows.map(&:last) } << @db.each_row(sql, fetch: 3).map(&:last)
+    wrong = ways.flat_map { |values| values.zip(theirs).reject { |own, other| same?(undecided(own, other), other) } }
+    @db.transaction do
+      @db.query(sql).rows.each { |row| @db.exec("insert into #{table}_bound values (?, ?)", *row) }
+    end
+    back = @sqlite3.execute("select quote(one.v), quote(two.v) from #{table} one join #{table}_bound two using (n) " \
+      "where quote(one.v) <> quote(two.v)")
+    (wrong + back).map { |pair| [type, *pair] }
+  end
+
+  # A number in a NUMERIC column is a BigDecimal.
+  def undecided(own, other)
+    return own unless BigDecimal === own
+
+    (Float === other) ? own.to_f : own.to_i
+  end
+
+  # As text, as a number, as bytes, and null.
+  def give(table)
+    insert = "insert into #{table} (v) values (?)"
+    CatalogueValues.texts.uniq.each do |text|
+      values = [text, text.b, Integer(text, 10, exception: false), Float(text, exception: false)]
+      values.reject! { |value| value.nil? || (Integer === value && value.bit_length > 63) }
+      values.each { |value| @sqlite3.execute(insert, [value]) }
+    end
+    @sqlite3.execute("#{insert.sub("?", "null")}, (9e999), (-9e999)")
   end
 end

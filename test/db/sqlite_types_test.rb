@@ -60,6 +60,16 @@ class SQLiteTypesTest < Minitest::Test
       db.exec("update t set a = 'x', b = '2024-01-01 01:02:03', c = 1700000000, d = '1e400', e = '1:2'")
       assert_equal ["x", "2024-01-01 01:02:03", 1_700_000_000, BigDecimal("Infinity"), "1:2"],
         db.query_row("select * from t")
+      # The largest integers are no rounded numbers.
+      [2**63 - 1, -2**63, 2**62].each do |integer|
+        db.exec("update t set d = ?", BigDecimal(integer))
+        assert_equal [integer, "integer"], db.query_row("select d, typeof(d) from t")
+      end
+      # What is read as an infinite decimal can be bound.
+      [BigDecimal("Infinity"), -BigDecimal("Infinity")].each do |infinite|
+        db.exec("update t set d = ?", infinite)
+        assert_equal [infinite, "real"], db.query_row("select d, typeof(d) from t")
+      end
     end
   end
 

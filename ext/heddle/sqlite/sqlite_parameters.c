@@ -7,7 +7,8 @@
 
 static VALUE cDate, cDateTime, cBigDecimal, cDuration, mCalendar;
 static ID id_to_s, id_to_f, id_to_i, id_year, id_month, id_day, id_hour, id_min, id_sec, id_nsec, id_getlocal, id_utc,
-    id_to_time, id_time, id_gregorian, id_finite, id_big_decimal, id_exponent, id_frac, id_zero;
+    id_to_time, id_time, id_gregorian, id_finite, id_infinite, id_big_decimal, id_exponent, id_frac, id_zero,
+    id_bit_length;
 
 static bool is_a(VALUE value, VALUE klass)
 {
@@ -87,14 +88,16 @@ static VALUE beyond_range(VALUE value)
 // A text would compare as larger than every number. So a decimal is a number where that loses nothing.
 static VALUE decimal_value(VALUE value)
 {
-    if (!RTEST(rb_funcall(value, id_finite, 0)))
+    if (!RTEST(rb_funcall(value, id_finite, 0))) {
+        if (!NIL_P(rb_funcall(value, id_infinite, 0))) return rb_funcall(value, id_to_f, 0); // as it is read
         rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: SQLite has no such decimal", value);
+    }
     enum { MOST = 309, LEAST = -323 }; // 0.1e310 is infinite, 0.1e-324 is zero
     long exponent = NUM2LONG(rb_funcall(value, id_exponent, 0));
     if (exponent > MOST || exponent < LEAST) return beyond_range(value);
     if (RTEST(rb_funcall(rb_funcall(value, id_frac, 0), id_zero, 0))) {
         VALUE integer = rb_funcall(value, id_to_i, 0);
-        if (FIXNUM_P(integer)) return integer;
+        if (NUM2LONG(rb_funcall(integer, id_bit_length, 0)) < 64) return integer;
     }
     VALUE number = rb_funcall(value, id_to_f, 0);
     if (isinf(RFLOAT_VALUE(number)) || RFLOAT_VALUE(number) == 0.0) return beyond_range(value);
@@ -185,6 +188,8 @@ void sqlite_parameters_init(void)
     id_time = rb_intern("time");
     id_gregorian = rb_intern("gregorian");
     id_finite = rb_intern("finite?");
+    id_infinite = rb_intern("infinite?");
+    id_bit_length = rb_intern("bit_length");
     id_big_decimal = rb_intern("BigDecimal");
     id_exponent = rb_intern("exponent");
     id_frac = rb_intern("frac");

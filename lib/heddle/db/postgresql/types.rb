@@ -15,7 +15,8 @@ module Heddle
         KINDS = Link::KINDS
         MONEY = 790
 
-        # Types, and binary forms that the server writes and does not read itself, by their texts: tsquery without words.
+        # Binary forms that the server writes and does not read, with their types, and their texts: tsquery without
+        # words.
         UNREADABLE = {[3615, "\0\0\0\0".b.freeze].freeze => ""}.freeze
 
         # Extensions' types whose binary forms are known, by their functions.
