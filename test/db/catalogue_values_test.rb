@@ -207,9 +207,10 @@ module CatalogueValuesOfMySQL
     wrong + bound_again.map { |difference| [type, :bound, *difference] }
   end
 
-  # As text, a FLOAT has six digits, and a DOUBLE(7,6) seven; prepared statements of mysql2 fail at a TIME that is not
-  # of a day.
+  # As text, a FLOAT has six digits, and a DOUBLE(7,6) seven. A TIME is a Time to mysql2, if it is one of a day.
   def their_rows(type, sql)
+    return @db.query(sql).rows if type.match?(/\Atime\b/)
+
     (type.match?(/float|double/) ? @mysql2.prepare(sql).execute : @mysql2.query(sql)).to_a
   end
 
@@ -248,19 +249,11 @@ module CatalogueValuesOfMySQL
   def unlike(rows, theirs)
     return [[rows.size, theirs.size]] unless rows.size == theirs.size
 
-    rows.flatten(1).zip(theirs.flatten(1)).reject { |own, other| same_value?(own, other) }.first(10)
-  end
-
-  # mysql2 has a time of a day of 2000 for a TIME, and nil or what it likes for one that is not of a day.
-  def same_value?(own, other)
-    return true if Heddle::DB::Duration === own && !own.to_r.between?(0, 86_399)
-
-    normal(own) == normal(other)
+    rows.flatten(1).zip(theirs.flatten(1)).reject { |own, other| normal(own) == normal(other) }.first(10)
   end
 
   def normal(value)
     case value
-    when Heddle::DB::Duration then Time.utc(2000) + value.to_r
     when BigDecimal, Float then value.to_r
     when String then value.b
     when Date then value.to_s

@@ -127,6 +127,15 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_predicate value("'NaN'::float4"), :nan?
   end
 
+  # Of one in the middle between two singles it is not known which is meant.
+  def test_digits_of_singles
+    %w[57081288 -66453758000 -123356224476979 16777216 0.1 3.4028235e38 1e-45 8388609.5].each do |text|
+      read = @db.query_value("select '#{text}'::real")
+      assert_equal Float(@db.query_value("select '#{text}'::real::text")), read, text
+      assert_equal @db.query("select 1; select '#{text}'::real").following[0][0], read, text
+    end
+  end
+
   # The server does not read the binary form that it writes of the one, and that of the other is a NUL.
   def test_a_query_without_words_and_an_empty_char
     sql = "select to_tsquery('the'), array[''::tsquery, 'a'], ''::\"char\", array['', 'a']::\"char\"[]"

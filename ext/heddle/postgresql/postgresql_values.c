@@ -6,6 +6,8 @@
 #include "wire/wire_postgresql_values_numeric.h"
 #include "wire/wire_postgresql_values_time.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 // Values of a row that are read before they are appended to an Array.
@@ -99,11 +101,14 @@ static VALUE tsvector_text(const struct postgresql_reading *reading, struct pg_s
 // The Float that prints like the server's number of 6 to 9 digits: 1.1 and not 1.100000023841858.
 VALUE postgresql_float4_value(float number)
 {
-    for (int digits = 6; digits < 9; digits++) {
+    int least = fabsf(number) < FLT_MIN ? 1 : 6; // of one that is not normal fewer digits count
+    for (int digits = least; digits <= 9; digits++) {
         char text[40];
         snprintf(text, sizeof(text), "%.*g", digits, (double)number);
         double read = strtod(text, NULL);
-        if ((float)read == number) return DBL2NUM(read);
+        // Half way to the next one would be rounded to this one or that: the server writes another digit then.
+        double step = (double)nextafterf(number, read > number ? INFINITY : -INFINITY) - number;
+        if ((float)read == number && fabs(read - number) * 2 < fabs(step)) return DBL2NUM(read);
     }
     return DBL2NUM((double)number);
 }
