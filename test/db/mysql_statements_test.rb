@@ -29,6 +29,48 @@ class MySQLStatementsTest < Minitest::Test
     db&.close
   end
 
+  WAYS_TO_RUN = {
+    query: ->(db, sql, values) { db.query(sql, *values) },
+    told: ->(db, sql, values) { db.on_query { nil } && db.query(sql, *values) },
+    transaction: ->(db, sql, values) { db.transaction { db.query(sql, *values) } },
+    open_transaction: ->(db, sql, values) { db.in_transaction? || db.start_transaction and db.query(sql, *values) },
+    pipeline: ->(db, sql, values) { db.pipeline { |pipeline| 2.times { pipeline.query(sql, *values) } } },
+    cursor: ->(db, sql, values) { db.each_row(sql, *values, fetch: 1) { nil } },
+    left_cursor: ->(db, sql, values) { db.each_row(sql, *values, fetch: 1) { break } },
+    prepared: ->(db, sql, values) { db.prepare(sql).then { |one| one.query(*values) && one.close } }
+  }.freeze
+  # Also ones that the server refuses to prepare, and refuses to run.
+  STATEMENTS = [["select 1"], ["select ?", 5], ["insert into counted values (?)", 1], ["select seq from seq_1_to_3"],
+    ["select nowhere"], ["select nowhere + ?", 1], ["insert into counted values (?)", "x"],
+    ["insert into counted values ('x')"], ["call nowhere()"], ["set @a = 1"], ["show tables"]].freeze
+
+  # By each way to run a statement, in each mode of the cache. How many wait differs: behind an error in a transaction
+  # the driver asks whether that is still open, and takes the close along.
+  def test_what_the_server_has_open_is_kept_or_waits_to_be_closed
+    wrong = %i[never virtual always].product(WAYS_TO_RUN.keys).flat_map do |cache, way|
+      with_connection(statement_cache: cache) do |db|
+        db.query("create temporary table counted (a int)")
+        db.flush_closes
+        db.ping
+        others = on_server - db.cached_statements
+        STATEMENTS.filter_map do |sql, *values|
+          2.times { quietly { WAYS_TO_RUN.fetch(way).call(db, sql, values) } }
+          GC.start if way == :prepared # of those that were refused
+          known, open = db.cached_statements + db.driver.closes, on_server - others
+          fine = (way == :prepared) ? known <= open : known == open
+          [cache, way, sql, known, open] unless fine
+        end
+      end
+    end
+    assert_empty wrong
+  end
+
+  def quietly
+    yield
+  rescue Heddle::DB::ServerError
+    nil
+  end
+
   # The server's answer for a cursor begins with the columns of the SELECT, and goes on with those of the analysis. It
   # needs none where no values are bound.
   def test_a_cursor_over_an_analysis
