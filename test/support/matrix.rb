@@ -56,8 +56,9 @@ class TestMatrix
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
   # database tests for which the server's version matters.
   BESIDE_NEWER_SERVERS = "3.4"
-  ON_NEWER_SERVERS = %r{db/postgresql(_types|_login|_cancel|_interrupted|_versions|_pgbouncer|_binary_copy)?_test}
-  PRINT_VERSION = "puts Heddle::Lab::Servers::PostgreSQL.new.version"
+  ON_NEWER_SERVERS = %r{db/(?:postgresql(?:_types|_login|_cancel|_interrupted|_versions|_pgbouncer|_binary_copy)?
+    |mysql(?:_types|_session)?)_test}x
+  PRINT_VERSIONS = "puts %i[PostgreSQL MariaDB].map { |name| Heddle::Lab::Servers.const_get(name).new.version }"
 
   # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features. The build
   # with assertions, otherwise compiled as usual, takes the place of the usual one on the backend that Heddle chooses.
@@ -305,20 +306,20 @@ class TestMatrix
       return not_beside_newer_servers("it comes with the chroot of Ruby #{BESIDE_NEWER_SERVERS}, which cannot be had")
     end
 
-    version = IO.popen([*with(BESIDE_NEWER_SERVERS), "ruby", "-Ilab/lib", "-r", "heddle/lab", "-e", PRINT_VERSION],
-      err: %i[child out], &:read).strip
+    version, mariadb = IO.popen([*with(BESIDE_NEWER_SERVERS), "ruby", "-Ilab/lib", "-r", "heddle/lab", "-e",
+      PRINT_VERSIONS], err: %i[child out], &:readlines).map(&:strip)
     own = Dir["/usr/lib/postgresql/*"].map { |folder| File.basename(folder).to_i }.max.to_i
-    return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} says: #{version.lines.first}") unless $?.success?
+    return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} says: #{version}") unless $?.success?
     if version.to_i <= own
       return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} runs beside #{version}, this machine has #{own}")
     end
 
     [Cell.new(BESIDE_NEWER_SERVERS, nil, Dir["test/**/*_test.rb"].grep(ON_NEWER_SERVERS).sort, nil, nil, nil,
-      "PostgreSQL #{version}")]
+      "PostgreSQL #{version}, MariaDB #{mariadb}")]
   end
 
   def not_beside_newer_servers(reason)
-    @summary.not_run("a newer PostgreSQL", reason)
+    @summary.not_run("newer servers", reason)
     []
   end
 

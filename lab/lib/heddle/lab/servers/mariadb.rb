@@ -17,6 +17,12 @@ module Heddle
 
         def socket = File.join(dir, "s")
 
+        # The version of the installed server, such as "11.8.9", which need not run. Raises Unavailable without one.
+        def version
+          check
+          run!(@server, "--version")[/(?<=Ver )\d+(?:\.\d+)*/]
+        end
+
         def url = "mysql://#{USER}:#{PASSWORD}@#{host}:#{port}/#{DATABASE}"
 
         private
