@@ -35,12 +35,12 @@ module DatabaseTransfers
 
   def test_transfers_among_strikes
     among_strikes do
+      job(@random) until @counts.values_at(:committed, :failed).min > 0 # on a machine with much else to do
       told = Array.new(@said.size) { @said.pop }.to_h
       rows, balances = plainly { |db| [db.query(ALL), db.query("select id, balance from accounts")].map(&:rows) }
       assert_equal ACCOUNTS * BALANCE, balances.sum(&:last), context
       assert_equal balances_by(rows), balances.to_h, context
       assert_empty wrong(told, rows.map(&:first).tally), context
-      assert_operator @counts.values_at(:committed, :failed).min, :>, 0, context
     end
   end
 
