@@ -21,10 +21,11 @@ module DatabaseStrikes
   PLACES = 4
   KILLS = 0.1 # of the strikes
   Struck = Class.new(StandardError)
-  # What may become of an operation that was struck, or came too late.
+  # What may become of an operation that was struck, or came too late. A connection that the server ends while it is
+  # opened is a log-in that failed to drivers of ODBC.
   EXPECTED = [Heddle::DeadlineExceeded, Heddle::DB::PoolTimeout, Heddle::DB::LockTimeout,
     Heddle::DB::SerializationFailure, Heddle::DB::DeadlockDetected, Heddle::DB::ConnectionLost,
-    Heddle::DB::TransactionError].freeze
+    Heddle::DB::TransactionError, Heddle::DB::LoginFailed].freeze
   MASK = {Struck => :never}.freeze
   OPEN = {Struck => :immediate}.freeze
   DESCRIPTORS = "/proc/self/fd"
