@@ -198,4 +198,33 @@ class SimulationTest < Minitest::Test
     end
     assert_raises(Heddle::Simulation::Error) { Heddle.run { Heddle::Simulation.run(seeds: 1) { nil } } }
   end
+
+  def test_sockets_that_connect_by_themselves
+    run_world do |world|
+      world.host("api.example", "10.1.2.3") { |server| server.tcp(80) { |socket| socket.write("hello") } }
+      socket = Socket.new(:INET, :STREAM)
+      socket.connect(Addrinfo.tcp("10.1.2.3", 80))
+      assert_equal "hello", socket.read
+      socket = Socket.new(:INET, :STREAM)
+      assert_equal :wait_writable, socket.connect_nonblock(Addrinfo.tcp("10.1.2.3", 80), exception: false)
+      assert_raises(IO::EINPROGRESSWaitWritable) { socket.connect_nonblock(Addrinfo.tcp("10.1.2.3", 80)) }
+      assert_same socket, socket.wait_writable(10)
+      assert_equal 0, socket.connect_nonblock(Addrinfo.tcp("10.1.2.3", 80), exception: false)
+      socket = Socket.new(:INET, :STREAM)
+      assert_raises(Errno::ECONNREFUSED) { socket.connect(Addrinfo.tcp("10.1.2.3", 81)) }
+      assert_equal Errno::ECONNREFUSED::Errno, socket.getsockopt(:SOCKET, :ERROR).int
+    end
+  end
+
+  def test_what_would_reach_the_real_network
+    require "pg"
+    run_world do
+      [-> { UDPSocket.new }, -> { TCPServer.new("127.0.0.1", 0) }, -> { UNIXSocket.new("/nowhere") },
+       -> { TCPSocket.new("127.0.0.1", 80, "127.0.0.1", 0) },
+       -> { Socket.new(:INET, :STREAM).bind(Addrinfo.tcp("127.0.0.1", 0)) },
+       -> { PG.connect(host: "127.0.0.1") }].each do |reach|
+        assert_includes assert_raises(Heddle::Simulation::Error) { reach.call }.message, "real network"
+      end
+    end
+  end
 end

@@ -4,6 +4,7 @@
 #include "names/connect_filter.h"
 #include "names/connect_race.h"
 #include "names/names.h"
+#include "names/resolver.h"
 #include "os/main_ractor.h"
 #include "os/socket_object.h"
 #include "scope/deadline_scope.h"
@@ -271,6 +272,13 @@ static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
     return rb_funcall_passing_block_kw(klass, kept, argc, argv, rb_keyword_given_p());
 }
 
+// TCPSocket's own connect(2) is in Ruby's C.
+static VALUE new_as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
+{
+    if (resolver_simulated()) rb_funcall(rb_path2class("Heddle::Simulation"), rb_intern("refuse"), 1, klass);
+    return as_ruby_does(argc, argv, klass, kept);
+}
+
 static VALUE close_open_socket(VALUE socket)
 {
     return RTEST(rb_funcall(socket, id_closed_p, 0)) ? Qnil : rb_funcall(socket, id_close, 0);
@@ -315,7 +323,7 @@ static VALUE connect_in_thread(struct connecting *call, int argc, VALUE *argv, V
 {
     bool foreign = enabled && !NIL_P(rb_fiber_scheduler_current()) && !rb_block_given_p();
     if (!foreign || !was_claimed() || !take(call, argc, argv, klass) || (method == id_open && !plain(klass)))
-        return method == id_tcp ? tcp_as_ruby_does(argc, argv, klass) : as_ruby_does(argc, argv, klass, kept);
+        return method == id_tcp ? tcp_as_ruby_does(argc, argv, klass) : new_as_ruby_does(argc, argv, klass, kept);
     VALUE arguments = rb_ary_new_from_args(2, klass, ID2SYM(method));
     rb_ary_cat(arguments, argv, argc);
     VALUE socket = rb_funcallv_kw(mConnect, id_in_a_thread, argc + 2, RARRAY_CONST_PTR(arguments),
@@ -331,7 +339,7 @@ static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
     if (rb_block_given_p() || !find_place(&call) || !take(&call, argc, argv, klass) || !plain(klass))
-        return as_ruby_does(argc, argv, klass, id_kept_new);
+        return new_as_ruby_does(argc, argv, klass, id_kept_new);
     return connect_to(&call);
 }
 
@@ -342,7 +350,7 @@ static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
     if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_open, id_kept_open);
-    if (!take(&call, argc, argv, klass) || !plain(klass)) return as_ruby_does(argc, argv, klass, id_kept_open);
+    if (!take(&call, argc, argv, klass) || !plain(klass)) return new_as_ruby_does(argc, argv, klass, id_kept_open);
     return yield_or_return(connect_to(&call));
 }
 

@@ -2,7 +2,7 @@
 
 module Heddle
   class Simulation
-    # Ruby's own readings of the clock. Each lets a microsecond pass, see Core.read.
+    # Ruby's own readings of the clock.
     module Clock
       # The wall clock at the beginning of each simulation: 2030-01-01 00:00 UTC.
       EPOCH = 1_893_456_000_000_000_000

@@ -8,7 +8,17 @@ module Heddle
     class Connection
       # One side. Its own socket is one end of a pair, and the world has the other end, `far`. The socket is known by
       # its inode, since its number may be another file's later.
-      Side = Struct.new(:far, :descriptor, :inode, :local, :remote, :error)
+      Side = Struct.new(:far, :descriptor, :inode, :local, :remote, :error, :connected) do
+        # @return [Integer] the errno of another connect
+        def state
+          return error if error
+
+          (connected ? Errno::EISCONN : Errno::EINPROGRESS)::Errno
+        end
+
+        # @return [Socket::Option] SO_ERROR
+        def take_error_option = Socket::Option.int(:INET, :SOCKET, :ERROR, error || 0)
+      end
 
       # @return [World]
       attr_reader :world

@@ -6,13 +6,37 @@ module Heddle
   class Simulation
     # A thread or a process would run in real time, beside the simulation and in no order.
     module Threads
+      # A thread of Heddle's own for the whole process (it closes idle connections, say) is a task of the world instead.
+      class Substitute
+        # @return [String]
+        attr_writer :name
+
+        def initialize(world, block)
+          @alive = true
+          world.start do
+            block.call
+          ensure
+            @alive = false
+          end
+        end
+
+        # @return [Boolean]
+        def alive? = @alive
+
+        # @return [void]
+        def thread_variable_set(*) = nil
+      end
+      private_constant :Substitute
+
+      OURS = File.expand_path("..", __dir__)
+      private_constant :OURS
+
       # Prepended to Thread's singleton class.
       module ThreadMethods
         %i[new start fork].each do |name|
           # @api private
           define_method(name) do |*arguments, **options, &block|
-            Threads.refuse("starts a thread: use Heddle.spawn") if Simulation.world
-            super(*arguments, **options, &block)
+            Simulation.world ? Threads.substitute(block, caller_locations(1, 1)) : super(*arguments, **options, &block)
           end
         end
       end
@@ -36,9 +60,19 @@ module Heddle
         end
       end
 
-      # @raise [Error]
-      def self.refuse(what)
-        raise Error, "in a simulation there is one thread, and this program #{what}"
+      class << self
+        # @return [Substitute]
+        # @raise [Error] for a thread of the program's
+        def substitute(block, places)
+          refuse("starts a thread: use Heddle.spawn") unless places.first.path.start_with?(OURS)
+
+          Substitute.new(Simulation.world, block)
+        end
+
+        # @raise [Error]
+        def refuse(what)
+          raise Error, "in a simulation there is one thread, and this program #{what}"
+        end
       end
 
       Thread.singleton_class.prepend(ThreadMethods)

@@ -6,6 +6,7 @@ require "zlib"
 require_relative "clock"
 require_relative "connection"
 require_relative "host"
+require_relative "libraries"
 require_relative "link"
 
 module Heddle
@@ -109,10 +110,13 @@ module Heddle
 
       # @api private
       def run(limit)
+        Libraries.refuse
+        clear_process
         Core.enter(self, Clock::START, Clock::START + (limit * 1e9).round)
         Heddle.run { beside_services { yield self } }
       ensure
         close
+        clear_process
         Core.leave
       end
 
@@ -182,6 +186,12 @@ module Heddle
 
       private
 
+      # What the process keeps between two runs: connections, and answers for names.
+      def clear_process
+        NetHTTP.keep_alive_clear if defined?(NetHTTP.keep_alive_clear)
+        Heddle.resolver_cache = Heddle.resolver_cache
+      end
+
       def known(name)
         @hosts.fetch(name) { raise ArgumentError, "the world has no host #{name.inspect}: call world.host first" }
       end
@@ -228,6 +238,7 @@ module Heddle
         error = host ? outcome(host, side.remote.ip_port) : unreachable
         note { "#{name} #{error ? error.name : "connected"}" }
         return fail(side, error) if error
+        side.connected = true
         return if drain(side.far)
 
         accept(host, name, side)
