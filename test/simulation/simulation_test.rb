@@ -62,6 +62,25 @@ class SimulationTest < Minitest::Test
     assert_operator digests.first.uniq.size, :>, 15
   end
 
+  # Of what is ready at the same moment, any may come first.
+  def test_the_order_is_the_seeds
+    orders = Array.new(2) { (1..20).map { |seed| order_of(seed) } }
+    assert_equal(*orders)
+    assert_operator orders.first.uniq.size, :>, 10
+  end
+
+  def order_of(seed)
+    order = []
+    run_world(seeds: [seed]) do
+      pairs = Array.new(6) { UNIXSocket.pair }
+      tasks = pairs.map.with_index { |(reader, _), index| Heddle.spawn { reader.readpartial(1) && order << index } }
+      pairs.each { |_, writer| writer.write("x") }
+      tasks.each(&:wait)
+      pairs.flatten.each(&:close)
+    end
+    order
+  end
+
   def test_the_clocks
     run_world do
       start = Process.clock_gettime(Process::CLOCK_MONOTONIC)

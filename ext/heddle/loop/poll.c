@@ -1,5 +1,6 @@
 #include "loop/poller.h"
 #include "loop/poll_now.h"
+#include "simulated.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -99,6 +100,33 @@ static int wait_set(void *state, int64_t timeout, deadline_t until)
     return errno == EINTR ? 0 : errno;
 }
 
+static void end_waits(struct poll_set *set, struct poller *poller, nfds_t place)
+{
+    struct pollfd asked = set->asked[place];
+    remove_at(set, place);
+    if (asked.revents & POLLNVAL) {
+        poller_descriptor_gone(poller, asked.fd, EBADF);
+    } else {
+        poller_descriptor_ready(poller, asked.fd, asked.revents);
+    }
+}
+
+// In a simulation: the kernel's events come in no certain order.
+static void collect_in_any_order(struct poll_set *set, struct poller *poller)
+{
+    int *ready = ALLOC_N(int, set->count), count = 0;
+    for (nfds_t i = 1; i < set->count; i++) {
+        if (set->asked[i].revents) ready[count++] = set->asked[i].fd;
+    }
+    for (; count > 0; count--) {
+        uint32_t drawn = simulated_draw((uint32_t)count);
+        nfds_t place = *place_of(set, ready[drawn]);
+        ready[drawn] = ready[count - 1];
+        if (place && set->asked[place].revents) end_waits(set, poller, place);
+    }
+    xfree(ready);
+}
+
 static int collect(void *state, struct poller *poller)
 {
     struct poll_set *set = state;
@@ -106,16 +134,13 @@ static int collect(void *state, struct poller *poller)
     set->found = 0;
     if (found == 0) return 0;
     if (set->asked[0].revents) poller_signalled(poller);
+    if (deadline_simulated()) {
+        collect_in_any_order(set, poller);
+        return found;
+    }
     // From the end: removing an entry moves the last entry here, and waits for other events are armed again behind it.
     for (nfds_t i = set->count; i-- > 1;) {
-        struct pollfd asked = set->asked[i];
-        if (!asked.revents) continue;
-        remove_at(set, i);
-        if (asked.revents & POLLNVAL) {
-            poller_descriptor_gone(poller, asked.fd, EBADF);
-        } else {
-            poller_descriptor_ready(poller, asked.fd, asked.revents);
-        }
+        if (set->asked[i].revents) end_waits(set, poller, i);
     }
     return found;
 }

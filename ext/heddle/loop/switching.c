@@ -2,6 +2,7 @@
 #include "loop/internals.h"
 
 #include "os/fork.h"
+#include "simulated.h"
 
 #include <ruby/thread.h>
 
@@ -165,6 +166,7 @@ static bool poll_late(const struct loop *loop)
 // time.
 bool poll_due(const struct loop *loop)
 {
+    if (deadline_simulated()) return simulated_draw(POLL_OFTEN) == 0;
     if (loop->since_poll < loop->poll_every && (loop->since_poll % CLOCK_EVERY || !poll_late(loop))) return false;
     return loop->poll_cost < LONG_POLL || deadline_now() - loop->last_poll >= loop->poll_cost;
 }

@@ -5,6 +5,7 @@
 #include "deadline.h"
 #include "names/resolver.h"
 #include "os/connecting.h"
+#include "simulated.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -154,15 +155,16 @@ static VALUE core_answer(VALUE self, VALUE question, VALUE error, VALUE addresse
 // ---- the clock
 
 /*
- * call-seq: Core.enter(world, now, end) -> nil
+ * call-seq: Core.enter(world, seed, now, end) -> nil
  *
- * From now on the world answers. The clock stands at `now`, and moves no further than `end`, in nanoseconds.
+ * From now on the world answers, and chance depends on the seed. The clock stands at `now`, and moves no further than `end`, in nanoseconds.
  *
  * @api private
  */
-static VALUE core_enter(VALUE self, VALUE answering, VALUE now, VALUE end)
+static VALUE core_enter(VALUE self, VALUE answering, VALUE seed, VALUE now, VALUE end)
 {
     (void)self;
+    simulated_seed(NUM2ULL(seed));
     deadline_simulate(NUM2LL(now), NUM2LL(end));
     world = answering;
     connecting_simulate(&connects);
@@ -226,7 +228,7 @@ void Init_heddle_simulation(void)
     id_look_up = rb_intern("look_up");
     rb_gc_register_address(&world);
     VALUE core = rb_define_module_under(rb_define_class_under(heddle_module, "Simulation", rb_cObject), "Core");
-    rb_define_singleton_method(core, "enter", core_enter, 3);
+    rb_define_singleton_method(core, "enter", core_enter, 4);
     rb_define_singleton_method(core, "leave", core_leave, 0);
     rb_define_singleton_method(core, "now", core_now, 0);
     rb_define_singleton_method(core, "read", core_read, 0);

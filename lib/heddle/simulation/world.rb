@@ -112,7 +112,7 @@ module Heddle
       def run(limit)
         Libraries.refuse
         clear_process
-        Core.enter(self, Clock::START, Clock::START + (limit * 1e9).round)
+        Core.enter(self, @seed & 0xffff_ffff_ffff_ffff, Clock::START, Clock::START + (limit * 1e9).round)
         Heddle.run { beside_services { yield self } }
       ensure
         close
