@@ -58,8 +58,8 @@ module Heddle
       # @api private
       # @raise [Error]
       def refuse(what)
-        raise Error, "#{what} would reach the real network from within a simulation: its hosts serve by Host#tcp, and " \
-          "TCPSocket.new(host, port), Socket.tcp and Socket#connect connect to them"
+        raise Error, "#{what} would reach the real network from within a simulation: its hosts serve by Host#tcp, " \
+          "and TCPSocket.new(host, port), Socket.tcp and Socket#connect connect to them"
       end
 
       private

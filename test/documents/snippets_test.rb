@@ -72,7 +72,8 @@ class SnippetsTest < Minitest::Test
   RUBY
 
   READERS = {
-    "simulation: Testing against a bad network 1" => Reader.new("$stderr.reopen(File::NULL)", "", /\Aseed \d+: \d orders\n\z/),
+    "simulation: Testing against a bad network 1" =>
+      Reader.new("$stderr.reopen(File::NULL)", "", /\Aseed \d+: \d orders\n\z/),
     "simulation: Testing against a bad network 2" => Reader.new("", "", ""),
     "README: I fetch many URLs 1" => Reader.new(THREE_PAGES, "", "", 12),
     "README: My requests hang 1" => Reader.new(ONE_PAGE, "", "", 1),

@@ -55,7 +55,9 @@ class SimulatedKeptConnectionsTest < Minitest::Test
     http.open_timeout = http.read_timeout = 5
     path = "/#{id}"
     sleep(world.draw(0.0..3.0))
-    response = Heddle.deadline(world.draw(0.5..60.0)) { (world.draw < 0.5) ? http.get(path) : http.post(path, "x" * 2000) }
+    response = Heddle.deadline(world.draw(0.5..60.0)) do
+      (world.draw < 0.5) ? http.get(path) : http.post(path, "x" * 2000)
+    end
     assert_equal path, response.body.delete(".")
     :answered
   rescue *FAILURES

@@ -36,7 +36,7 @@ class SimulatedLocksTest < Minitest::Test
       mutex, monitor = Thread::Mutex.new, Monitor.new
       inside = 0
       ended += among_interruptions(world, 20) do
-        (world.draw < 0.5 ? mutex : monitor).synchronize do
+        ((world.draw < 0.5) ? mutex : monitor).synchronize do
           mutex.owned? || monitor.mon_owned? || raise("no owner")
           inside += 1 if mutex.owned?
           raise "#{inside} owners" if inside > 1

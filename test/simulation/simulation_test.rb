@@ -238,10 +238,12 @@ class SimulationTest < Minitest::Test
   def test_what_would_reach_the_real_network
     require "pg"
     run_world do
-      [-> { UDPSocket.new }, -> { TCPServer.new("127.0.0.1", 0) }, -> { UNIXSocket.new("/nowhere") },
-       -> { TCPSocket.new("127.0.0.1", 80, "127.0.0.1", 0) },
-       -> { Socket.new(:INET, :STREAM).bind(Addrinfo.tcp("127.0.0.1", 0)) },
-       -> { PG.connect(host: "127.0.0.1") }].each do |reach|
+      [
+        -> { UDPSocket.new }, -> { TCPServer.new("127.0.0.1", 0) }, -> { UNIXSocket.new("/nowhere") },
+        -> { TCPSocket.new("127.0.0.1", 80, "127.0.0.1", 0) },
+        -> { Socket.new(:INET, :STREAM).bind(Addrinfo.tcp("127.0.0.1", 0)) },
+        -> { PG.connect(host: "127.0.0.1") }
+      ].each do |reach|
         assert_includes assert_raises(Heddle::Simulation::Error) { reach.call }.message, "real network"
       end
     end

@@ -157,7 +157,8 @@ static VALUE core_answer(VALUE self, VALUE question, VALUE error, VALUE addresse
 /*
  * call-seq: Core.enter(world, seed, now, end) -> nil
  *
- * From now on the world answers, and chance depends on the seed. The clock stands at `now`, and moves no further than `end`, in nanoseconds.
+ * From now on the world answers, and chance depends on the seed. The clock stands at `now`, and moves no further than
+ * `end`, in nanoseconds.
  *
  * @api private
  */

@@ -35,8 +35,8 @@ module Heddle
             names.each do |name|
               define_method(name) do |*arguments, **options, &block|
                 if Simulation.world
-                  raise Error, "#{library} connects in C of its own, which would reach the real network from within a " \
-                    "simulation: use a client that is written in Ruby, or Heddle's own"
+                  raise Error, "#{library} connects in C of its own, which would reach the real network from within " \
+                    "a simulation: use a client that is written in Ruby, or Heddle's own"
                 end
                 super(*arguments, **options, &block)
               end

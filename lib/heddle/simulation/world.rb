@@ -189,7 +189,8 @@ module Heddle
       # What the process keeps between two runs: connections, and answers for names.
       def clear_process
         NetHTTP.keep_alive_clear if defined?(NetHTTP.keep_alive_clear)
-        Heddle.resolver_cache = Heddle.resolver_cache
+        kept = Heddle.resolver_cache
+        Heddle.resolver_cache = kept # forgets the answers
       end
 
       def known(name)
