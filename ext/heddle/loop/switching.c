@@ -105,6 +105,13 @@ static bool masked_interrupt(const struct loop *loop)
     return RTEST(rb_funcall(loop->thread, rb_intern("pending_interrupt?"), 0));
 }
 
+// A poll during which another process had the processor must not pass for a long one: the cost grows step by step.
+static void note_cost(struct loop *loop, int64_t measured)
+{
+    int64_t most = 2 * loop->poll_cost + LONG_POLL / 5;
+    loop->poll_cost = measured < most ? measured : most;
+}
+
 // Polls the kernel, timers and other threads' notes. With nothing ready, sleeps without the GVL until one of them has
 // something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
 // Returns false when Ruby refused to release the GVL: rb_nogvl refuses for any flag of the running fiber (due
@@ -137,7 +144,7 @@ static bool poll_kernel(struct loop *loop)
         loop->statistics.idle += loop->last_sleep;
     } else {
         loop->last_sleep = 0;
-        loop->poll_cost = after - now;
+        note_cost(loop, after - now);
     }
     int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, after);
     loop->found = found > 0;
