@@ -5,9 +5,9 @@
 require "test_helper"
 require "support/bench_commands"
 
-# The benches of the documents that start no database or cache.
+# The benches of the documents that make no requests and start no database or cache.
 class BenchCommandsTest < Minitest::Test
   include BenchCommands
 
-  try_each BenchCommands::COMMANDS.grep_v(BenchCommands::OF_DATABASES)
+  try_each BenchCommands::COMMANDS.grep_v(Regexp.union(BenchCommands::OF_DATABASES, BenchCommands::OF_HTTP))
 end

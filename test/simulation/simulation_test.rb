@@ -200,6 +200,21 @@ class SimulationTest < Minitest::Test
     assert_equal 1, Thread.new { 1 }.value
   end
 
+  def test_two_threads_at_once
+    begun = Thread::Queue.new
+    other = Thread.new do
+      begun.pop
+      Heddle::Simulation.run(seeds: 1) { nil }
+    rescue Heddle::Simulation::Error => error
+      error
+    end
+    run_world do
+      begun << true
+      nil while other.alive? # Ruby lets the other thread run
+    end
+    assert_match(/one at a time/, other.value.message)
+  end
+
   def test_bad_arguments
     {{seeds: 0} => ArgumentError, {seeds: [1.5]} => TypeError, {seeds: ["1"]} => TypeError,
      {time_limit: 0} => ArgumentError}.each do |options, kind|

@@ -10,7 +10,8 @@ module BenchCommands
   include FreshClone
 
   COMMANDS = FreshClone::COMMANDS.grep(/heddle bench/).freeze
-  # A file with all of them would take twice as long as any other.
+  # A file with all of them would take three times as long as any other.
+  OF_HTTP = /bench (?:delay|http|s3)/
   OF_DATABASES = /bench (?:db|postgresql|sqlite|odbc|memcached|deadlines|stall|doctor)/
 
   # Options that make a bench quick, by how its command begins. The report has a line for the first of the models.

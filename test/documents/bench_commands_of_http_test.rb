@@ -1,0 +1,13 @@
+# frozen_string_literal: true
+
+# bin/test: only with --all
+
+require "test_helper"
+require "support/bench_commands"
+
+# The benches of the documents that make requests of HTTP.
+class BenchCommandsOfHTTPTest < Minitest::Test
+  include BenchCommands
+
+  try_each BenchCommands::COMMANDS.grep(BenchCommands::OF_HTTP)
+end
