@@ -107,9 +107,11 @@ class NetHTTPInterruptionsTest < Minitest::Test
   # A server that does not read: the request is sent in part.
   def test_in_the_middle_of_a_request
     body = "x" * 30_000_000
-    connections = 0
+    connections = posts = 0
     serve = lambda do |connection|
-      if (connections += 1).odd?
+      connections += 1
+      if connection.recv(4, Socket::MSG_PEEK) == "POST"
+        posts += 1
         sleep
       else
         connection.gets("\r\n\r\n")
@@ -137,7 +139,9 @@ class NetHTTPInterruptionsTest < Minitest::Test
         http.finish
       end
     end
-    assert_equal 2 * ends.size, connections
+    # On a busy machine a time may be over before its request is sent: the connection is then as good as new.
+    assert_operator posts, :>, 0
+    assert_equal posts + ends.size, connections
   end
 
   # Of the block that gets the response, in the middle of the body.
