@@ -41,7 +41,8 @@ class TestMatrix
     |names/(connect_filter(_\w+)?|address_names|look_ups|public_addresses)
     )_test}x
   # Long tests of what does not depend on Ruby's version: not on the Rubies between, nor in the portable build.
-  ON_ENDS = %r{/(hazards/(floods|descriptor_owners|client_fuzz)|net_http/(memory|computing_thread))_test}
+  ON_ENDS = %r{/(hazards/(floods|descriptor_owners|client_fuzz)|net_http/(memory|computing_thread
+    |keep_alive_differential))_test}x
   # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults simulation].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
@@ -68,7 +69,7 @@ class TestMatrix
   # In these, nothing waits in another way than on Linux: they are about objects, the lock and other libraries, about
   # which methods are replaced, and about which sessions share a connection.
   NOT_PORTABLE = %r{#{ON_ENDS}|/hazards/(ended_fibers|compat|class_diagram|passwords_in_messages)
-    |/net_http/(use_|overrides|replaced_methods|kept_methods|switching|sinks|keep_alive_(differential|keys|limits))}x
+    |/net_http/(use_|overrides|replaced_methods|kept_methods|switching|sinks|keep_alive_(keys|limits))}x
   # Long tests of what the system and a peer see, in which assertions about the loop's own state tell nothing more.
   NOT_WITH_ASSERTIONS = %r{/hazards/(floods|descriptor_owners)_test}
   NOT_ON_BUILDS = {"debug" => NOT_WITH_ASSERTIONS, "portable" => NOT_PORTABLE}.freeze
