@@ -30,6 +30,12 @@
 #define PORTABLE_POLLRDHUP 0
 #endif
 
+// Makes an open descriptor non-blocking, and has exec close it. Returns whether that worked.
+static inline bool portable_set_flags(int descriptor)
+{
+    return fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0;
+}
+
 // Returns a non-blocking stream socket that exec closes, or -1 with errno. Call it with the GVL: where several steps
 // are needed, Ruby then does not fork between them.
 static inline int portable_stream_socket(int family)
@@ -39,7 +45,7 @@ static inline int portable_stream_socket(int family)
 #else
     int descriptor = socket(family, SOCK_STREAM, 0);
     if (descriptor < 0) return -1;
-    if (fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0) return descriptor;
+    if (portable_set_flags(descriptor)) return descriptor;
     int saved = errno;
     close(descriptor);
     errno = saved;

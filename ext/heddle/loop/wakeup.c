@@ -1,7 +1,8 @@
 #include "loop/wakeup.h"
 
+#include "portable.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 #ifdef HEDDLE_HAS_EVENTFD
@@ -20,10 +21,8 @@ static int open_ends(struct wakeup *wakeup)
 #endif
     int ends[2];
     if (pipe(ends) < 0) return -1;
-    for (int i = 0; i < 2; i++) {
-        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-        fcntl(ends[i], F_SETFL, O_NONBLOCK);
-    }
+    for (int i = 0; i < 2; i++)
+        portable_set_flags(ends[i]);
     wakeup->reader = ends[0];
     wakeup->writer = ends[1];
     return 0;

@@ -5,10 +5,10 @@
 #include "deadline.h"
 #include "names/resolver.h"
 #include "os/connecting.h"
+#include "portable.h"
 #include "simulated.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,10 +66,8 @@ static const struct simulated_connects connects = {begin, error_of};
 static int new_pair(int ends[2])
 {
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) < 0) return -1;
-    for (int i = 0; i < 2; i++) {
-        fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-        fcntl(ends[i], F_SETFL, O_NONBLOCK);
-    }
+    for (int i = 0; i < 2; i++)
+        portable_set_flags(ends[i]);
     return 0;
 }
 
@@ -92,7 +90,7 @@ static VALUE core_replace(VALUE self, VALUE descriptor)
         close(ends[1]);
         rb_syserr_fail(error, "dup2(2)");
     }
-    fcntl(number, F_SETFD, FD_CLOEXEC);
+    portable_set_flags(number);
     static const char filling[FILLING]; // until the world takes it, the descriptor is not writable: it is connecting
     if (send(number, filling, sizeof(filling), 0) < 0) rb_warn("heddle/simulation: send(2): %s", strerror(errno));
     return INT2NUM(ends[1]);
