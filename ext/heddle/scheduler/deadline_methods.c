@@ -5,14 +5,18 @@
 #include "task/current.h"
 #include "task/task_loop.h"
 
-static VALUE within(enum scope_kind kind, int64_t span)
+static VALUE call_within(struct scope *scope, VALUE (*body)(VALUE))
 {
-    struct scope *scope = scope_new(kind, span);
     VALUE self = scope->self;
-    scope_open(scope, scope_chain_current(), deadline_in(span));
-    VALUE result = scope_call(scope, yield_nothing, Qnil);
+    scope_open(scope, scope_chain_current(), deadline_in(scope->span));
+    VALUE result = scope_call(scope, body, (VALUE)scope);
     RB_GC_GUARD(self);
     return result;
+}
+
+static VALUE within(enum scope_kind kind, int64_t span)
+{
+    return call_within(scope_new(kind, span), yield_nothing);
 }
 
 /*
@@ -68,12 +72,8 @@ static VALUE deadline_of_call(VALUE self, VALUE seconds)
     int64_t span = deadline_span(seconds);
     if (span == DEADLINE_NEVER) return rb_yield_values(0);
     struct scope *scope = scope_new(SCOPE_DEADLINE, span);
-    VALUE object = scope->self;
     scope->call = ++calls;
-    scope_open(scope, scope_chain_current(), deadline_in(span));
-    VALUE result = scope_call(scope, yield_call, (VALUE)scope);
-    RB_GC_GUARD(object);
-    return result;
+    return call_within(scope, yield_call);
 }
 
 /*
