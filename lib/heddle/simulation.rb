@@ -39,10 +39,10 @@ module Heddle
       #
       # @param seeds [Integer, Enumerable<Integer>] how many, from 1 on; or which
       # @param trace [Boolean, #puts] whether to print what happens, and where to; true for stderr
-      # @param time_limit [Numeric] virtual seconds after which the block is ended by {Error}
+      # @param time_limit [Numeric] virtual seconds after which {Deadlock} ends the block
       # @yieldparam world [World]
       # @return [Integer] a digest of all that happened: the same for the same seeds and the same code
-      # @raise [Error] inside a simulation, beside another one, or if the program started a thread
+      # @raise [Error] inside a simulation, beside another one, and inside {Heddle.run}
       def run(seeds: 100, trace: false, time_limit: 30 * 86_400, &block)
         raise ArgumentError, "Heddle::Simulation.run needs a block" unless block
 

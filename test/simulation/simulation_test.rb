@@ -161,6 +161,27 @@ class SimulationTest < Minitest::Test
     end
   end
 
+  # What is said of a host holds for the connections that it has.
+  def test_a_new_link_and_a_partition_reach_open_connections
+    run_world do |world|
+      world.host("api.example") do |server|
+        server.tcp(80) { |socket| while (line = socket.gets) do socket.write(line) end }
+      end
+      socket = TCPSocket.new("api.example", 80)
+      world.part("api.example")
+      socket.puts("held")
+      assert_nil socket.wait_readable(10)
+      world.link("api.example", latency: 3)
+      assert_nil socket.wait_readable(10)
+      world.heal("api.example")
+      assert_equal "held\n", socket.gets
+      before = world.now
+      socket.puts("slow")
+      assert_equal "slow\n", socket.gets
+      assert_in_delta 6, world.now - before, 0.01
+    end
+  end
+
   def test_bandwidth_and_a_full_buffer
     run_world do |world|
       world.host("api.example") { |server| server.tcp(80) { |socket| socket.read } }

@@ -17,18 +17,18 @@ module Heddle
         end
 
         # @return [Socket::Option] SO_ERROR
-        def take_error_option = Socket::Option.int(:INET, :SOCKET, :ERROR, error || 0)
+        def error_option = Socket::Option.int(:INET, :SOCKET, :ERROR, error || 0)
       end
 
       # @return [World]
       attr_reader :world
-      # @return [Link]
-      attr_reader :link
+      # @return [Host]
+      attr_reader :host
 
       # @param near [Side] of the code under test
       # @param away [Side] of the host
-      def initialize(world, link, name, near, away)
-        @world, @link, @name = world, link, name
+      def initialize(world, host, name, near, away)
+        @world, @host, @name = world, host, name
         @sides = [near, away]
         @running = 2
       end
@@ -40,14 +40,6 @@ module Heddle
         pipe("#{@name} <", away, near)
       end
 
-      # Ends the connection for one side.
-      #
-      # @param far [UNIXSocket] the world's end of its socket
-      def reset(far)
-        side = @sides.find { |one| one.far.equal?(far) }
-        @world.reset(side)
-      end
-
       # Ends the connection for both sides.
       def reset_both
         @sides.each { |side| @world.reset(side) }
@@ -56,7 +48,7 @@ module Heddle
       private
 
       def pipe(name, from, to)
-        pipe = Pipe.new(self, name, from.far, to.far)
+        pipe = Pipe.new(self, name, from, to)
         @world.start do
           pipe.run
         rescue IOError # reset meanwhile

@@ -12,11 +12,14 @@ module Heddle
       attr_reader :addresses
       # @return [Link] its link to the code under test
       attr_accessor :link
+      # @return [Boolean] whether nothing passes between it and the code under test
+      attr_accessor :parted
 
       # @api private
       def initialize(name, addresses)
         @name, @addresses = name, addresses
         @link = Link.new
+        @parted = false
         @services = {}
       end
 

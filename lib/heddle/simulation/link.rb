@@ -10,9 +10,6 @@ module Heddle
       RETRIES = 15
       private_constant :FIRST_RETRY, :LONGEST_RETRY, :RETRIES
 
-      # @return [Boolean] whether nothing passes
-      attr_accessor :parted
-
       # @param latency [Numeric, Range] seconds, one way
       # @param loss [Float] probability that a segment is lost, and comes later
       # @param reset [Float] probability that a segment ends the connection for both sides
@@ -25,7 +22,6 @@ module Heddle
         @reset = probability("reset", reset)
         @stall = probability("stall", stall)
         @bandwidth = rate(bandwidth)
-        @parted = false
       end
 
       # @return [Integer] nanoseconds until a segment arrives that leaves now; nil if it never does

@@ -14,11 +14,13 @@ module Heddle
       Segment = Struct.new(:at, :bytes)
       private_constant :Segment
 
-      # @param from [BasicSocket] where the bytes come from
-      # @param to [BasicSocket] where they go
+      # @param connection [Connection]
+      # @param name [String] for the trace
+      # @param from [Connection::Side] where the bytes come from
+      # @param to [Connection::Side] where they go
       def initialize(connection, name, from, to)
         @connection, @name, @from, @to = connection, name, from, to
-        @world, @link = connection.world, connection.link
+        @world, @host = connection.world, connection.host
         @queue = []
         @in_flight = 0
         @free_at = @last_at = 0
@@ -26,9 +28,11 @@ module Heddle
 
       # Returns when the sender's end has arrived, or the connection is over.
       def run
-        until @over && @queue.empty?
+        loop do
           deliver(@queue.shift) while @queue.first && @queue.first.at <= Core.now
-          wait unless @over && @queue.empty?
+          break if @over && @queue.empty?
+
+          wait
         end
       end
 
@@ -40,20 +44,20 @@ module Heddle
           sleep
         elsif @over || @in_flight >= WINDOW
           sleep(pause)
-        elsif @from.wait_readable(pause)
+        elsif @from.far.wait_readable(pause)
           receive
         end
       end
 
       def receive
-        case bytes = @from.read_nonblock(CHUNK, exception: false)
+        case bytes = @from.far.read_nonblock(CHUNK, exception: false)
         when :wait_readable then nil
         when nil then enqueue_end
         else segments(bytes) { |segment| enqueue(segment) }
         end
       rescue Errno::ECONNRESET # closed before it has read all: TCP sends a reset
         @over = true
-        @connection.reset(@to)
+        @world.reset(@to)
       end
 
       def segments(bytes)
@@ -72,7 +76,7 @@ module Heddle
       end
 
       def enqueue(bytes)
-        case @link.fate(@world.random)
+        case @host.link.fate(@world.random)
         when :reset then return reset
         when :stall then stall
         end
@@ -84,8 +88,8 @@ module Heddle
       # Segments queue for the link, and none overtakes another one.
       def arrival(size)
         now = Core.now
-        @free_at = [@free_at, now].max + @link.occupied(size)
-        delay = @link.delay(@world.random) or return
+        @free_at = [@free_at, now].max + @host.link.occupied(size)
+        delay = @host.link.delay(@world.random) or return
         @last_at = [@last_at, @free_at + delay].max
       end
 
@@ -100,22 +104,22 @@ module Heddle
       end
 
       def deliver(segment)
-        @world.pass(@link)
+        @world.pass(@host)
         @world.note { "#{@name} #{segment.bytes ? "#{segment.bytes.bytesize} bytes" : "end"}" }
-        return @to.shutdown(Socket::SHUT_WR) unless segment.bytes
+        return @to.far.shutdown(Socket::SHUT_WR) unless segment.bytes
 
         @in_flight -= segment.bytes.bytesize
         write(segment.bytes)
       rescue Errno::EPIPE, Errno::ECONNRESET, Errno::ENOTCONN # the other side is closed: TCP answers with a reset
         @over = true
         @queue.clear
-        @connection.reset(@from)
+        @world.reset(@from)
       end
 
       def write(bytes)
         until bytes.empty?
-          written = @to.write_nonblock(bytes, exception: false)
-          (written == :wait_writable) ? @to.wait_writable : bytes = bytes.byteslice(written..)
+          written = @to.far.write_nonblock(bytes, exception: false)
+          (written == :wait_writable) ? @to.far.wait_writable : bytes = bytes.byteslice(written..)
         end
       end
     end

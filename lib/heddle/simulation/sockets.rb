@@ -42,7 +42,7 @@ module Heddle
         # @api private
         def getsockopt(*arguments)
           side = Simulation.world&.side_of(self)
-          return side.take_error_option if side && Sockets.error?(*arguments)
+          return side.error_option if side && Sockets.error?(*arguments)
 
           super
         rescue Errno::EOPNOTSUPP, Errno::ENOPROTOOPT

@@ -61,10 +61,7 @@ module Heddle
       # @param name [String] the host's
       # @param options see {Link#initialize}
       def link(name, **options)
-        host = known(name)
-        parted = host.link.parted
-        host.link = Link.new(**options)
-        host.link.parted = parted
+        known(name).link = Link.new(**options)
       end
 
       # What the name means from now on.
@@ -78,13 +75,13 @@ module Heddle
       # Nothing passes between the host and the code under test, until {#heal}.
       def part(name)
         note { "#{name} parted" }
-        known(name).link.parted = true
+        known(name).parted = true
       end
 
       # @see #part
       def heal(name)
         note { "#{name} healed" }
-        known(name).link.parted = false
+        known(name).parted = false
         @healed&.each { |queue| queue << true }
         @healed = nil
       end
@@ -157,9 +154,9 @@ module Heddle
         @sides[io.stat.ino]
       end
 
-      # @api private Waits until the link lets something pass.
-      def pass(link)
-        while link.parted
+      # @api private Waits until something passes between the host and the code under test.
+      def pass(host)
+        while host.parted
           (@healed ||= []) << (queue = Thread::Queue.new)
           queue.pop
         end
@@ -253,7 +250,7 @@ module Heddle
       # @return [Class, nil] the error
       def outcome(host, port)
         SYN_RETRIES.each do |seconds|
-          delay = host.link.parted ? nil : handshake(host.link)
+          delay = handshake(host.link) unless host.parted
           next sleep(seconds) unless delay
 
           sleep(delay / 1e9)
@@ -286,7 +283,7 @@ module Heddle
         away = Connection::Side.new(far, socket.fileno, inode(socket.fileno), near.remote, near.local)
         @sides[away.inode] = away
         service = host.service(near.remote.ip_port)
-        Connection.new(self, host.link, name, near, away).open
+        Connection.new(self, host, name, near, away).open
         start { serve(socket, service, name) }
       end
 
