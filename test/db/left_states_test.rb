@@ -21,11 +21,7 @@ module LeftStatesTests
   module OfServer
     include DatabaseLeftStates
 
-    def pools
-      %i[virtual always].map do |cache|
-        Heddle::DB::Pool.new(address, size: 2, timeout: 20, checkout_timeout: 20, statement_cache: cache)
-      end
-    end
+    def pools = server_pools(2)
   end
 
   # PostgreSQL: "DISCARD ALL" of its manual names what a session has.
@@ -211,10 +207,7 @@ class LeftStatesOfSQLiteTest < Minitest::Test
 
   def address = "sqlite://#{@path}"
 
-  def pools
-    [Heddle::DB::Pool.new(address, size: 2, timeout: 20, checkout_timeout: 20, busy_timeout: 10),
-      Heddle::DB::SQLite::Pool.new(address, readers: 1, timeout: 20, checkout_timeout: 20, statement_cache: :always)]
-  end
+  def pools = sqlite_pools(2)
 end
 
 class LeftStatesByODBCOnMariaDBTest < Minitest::Test

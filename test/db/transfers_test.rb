@@ -12,17 +12,11 @@ require "shared/db/transfers"
 
 # Transfers between accounts among strikes, by each driver; see DatabaseTransfers.
 module TransfersTests
-  PLACES = DatabaseStrikes::PLACES
-
   # Databases with a server.
   module OfServer
     include DatabaseTransfers
 
-    def pools
-      %i[virtual always].map do |cache|
-        Heddle::DB::Pool.new(address, size: PLACES, timeout: 20, checkout_timeout: 20, statement_cache: cache)
-      end
-    end
+    def pools = server_pools(DatabaseStrikes::PLACES)
   end
 
   # MySQL's and MariaDB's server of this process ends any connection but the killer's.
@@ -119,10 +113,7 @@ class TransfersOnSQLiteTest < Minitest::Test
 
   def address = "sqlite://#{@path}"
 
-  def pools
-    [Heddle::DB::Pool.new(address, size: TransfersTests::PLACES, timeout: 20, checkout_timeout: 20, busy_timeout: 10),
-      Heddle::DB::SQLite::Pool.new(address, readers: 1, timeout: 20, checkout_timeout: 20, statement_cache: :always)]
-  end
+  def pools = sqlite_pools(DatabaseStrikes::PLACES)
 end
 
 class TransfersByODBCOnMariaDBTest < Minitest::Test

@@ -56,6 +56,19 @@ module DatabaseStrikes
     puts context.call if LONG
   end
 
+  # Pools of a server, or of ODBC: statements are kept in one way or the other.
+  def server_pools(size)
+    %i[virtual always].map do |cache|
+      Heddle::DB::Pool.new(address, size: size, timeout: 20, checkout_timeout: 20, statement_cache: cache)
+    end
+  end
+
+  # The two kinds of pools that SQLite has.
+  def sqlite_pools(size)
+    [Heddle::DB::Pool.new(address, size: size, timeout: 20, checkout_timeout: 20, busy_timeout: 10),
+      Heddle::DB::SQLite::Pool.new(address, readers: 1, timeout: 20, checkout_timeout: 20, statement_cache: :always)]
+  end
+
   # Of all pools' connections, all are free.
   def idle?(pool)
     stats = pool.stats
