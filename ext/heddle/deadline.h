@@ -11,9 +11,8 @@ typedef int64_t deadline_t;
 
 deadline_t deadline_now(void);
 
-// In a simulation (see simulation/) this clock stands still until it is moved. The first time that it would move beyond
-// `end` it does not.
-// DEADLINE_NEVER sets the real clock going again. There are no other threads meanwhile.
+// In a simulation (see simulation/) this clock stands still until it is moved, by the only thread. The first time that
+// it would move beyond `end` it does not. `now` of DEADLINE_NEVER sets the real clock going again.
 void deadline_simulate(deadline_t now, deadline_t end);
 bool deadline_simulated(void);
 

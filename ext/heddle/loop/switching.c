@@ -16,7 +16,7 @@ enum {
 };
 
 static const int64_t MILLISECOND = 1000000;
-static const int64_t LONG_POLL = 50000; // nanoseconds
+static const int64_t LONG_POLL = 50000; // nanoseconds beyond which a poll's cost counts
 
 // ---- ready queue
 
