@@ -27,6 +27,8 @@ module Heddle
     module Seeded
       # @return [Integer]
       attr_accessor :seed
+      # @return [Array<String>] what went wrong in the world, in its order; with `shrink: true` only what it takes
+      attr_accessor :faults
     end
 
     class << self
@@ -39,18 +41,25 @@ module Heddle
       #
       # @param seeds [Integer, Enumerable<Integer>] how many, from 1 on; or which
       # @param trace [Boolean, #puts] whether to print what happens, and where to; true for stderr
+      # @param shrink [Boolean] whether to look for the fewest faults with which the seed that failed still fails, by
+      #   the same class of error; they are printed, and are the error's `faults`
       # @param time_limit [Numeric] virtual seconds after which {Deadlock} ends the block
       # @yieldparam world [World]
       # @return [Integer] a digest of all that happened: the same for the same seeds and the same code
       # @raise [Error] inside a simulation, beside another one, and inside {Heddle.run}
-      def run(seeds: 100, trace: false, time_limit: 30 * 86_400, &block)
+      def run(seeds: 100, trace: false, shrink: false, time_limit: 30 * 86_400, &block)
         raise ArgumentError, "Heddle::Simulation.run needs a block" unless block
 
         list = list_of(seeds)
         limit = positive(time_limit)
+        log = (trace == true) ? $stderr : trace || nil
         claim do
           list.reduce(0) do |digest, seed|
-            one(World.new(seed, (trace == true) ? $stderr : trace || nil), limit, digest, &block)
+            world = World.new(seed, log)
+            Zlib.crc32([one(world, limit, &block)].pack("N"), digest)
+          rescue Exception => error # rubocop:disable Lint/RescueException -- it is only annotated
+            report(error, world, limit, shrink, &block)
+            raise
           end
         end
       end
@@ -94,23 +103,47 @@ module Heddle
         end
       end
 
-      def one(world, limit, digest, &block)
+      # @return [Integer] the digest
+      def one(world, limit, &block)
         @world = world
         world.run(limit, &block)
-        Zlib.crc32([world.digest].pack("N"), digest)
-      rescue Exception => error # rubocop:disable Lint/RescueException -- it is only annotated
-        annotate(error, world.seed)
-        raise
+        world.digest
       ensure
         @world = nil
       end
 
-      def annotate(error, seed)
+      def report(error, world, limit, shrink, &block)
         return if error.is_a?(SignalException) || error.is_a?(SystemExit)
 
-        warn "heddle/simulation: seed #{seed} fails: #{error.class}. " \
-          "Heddle::Simulation.run(seeds: [#{seed}], trace: true) { … } runs it alone and prints what happens"
-        error.extend(Seeded).seed = seed unless error.frozen?
+        warn "heddle/simulation: seed #{world.seed} fails: #{error.class}. " \
+          "Heddle::Simulation.run(seeds: [#{world.seed}], trace: true) { … } runs it alone and prints what happens"
+        faults = world.faults
+        faults = shrunk(error, world, limit, &block) if shrink
+        return if error.frozen?
+
+        error.extend(Seeded).seed = world.seed
+        error.faults = faults.map(&:to_s)
+      end
+
+      def shrunk(error, world, limit, &block)
+        found = world.faults
+        Shrinking.new do |names|
+          attempt = World.new(world.seed, nil, names)
+          failed = fails_alike?(error, attempt, limit, &block)
+          found = attempt.faults if failed
+          failed
+        end.of(found.map(&:name))
+        warn "heddle/simulation: it still fails with #{found.size} of #{world.faults.size} faults:", *found
+        found
+      end
+
+      def fails_alike?(error, world, limit, &block)
+        one(world, limit, &block)
+        false
+      rescue Exception => other # rubocop:disable Lint/RescueException -- of the code under test
+        raise if other.is_a?(SignalException) || other.is_a?(SystemExit)
+
+        other.instance_of?(error.class)
       end
     end
   end
@@ -118,5 +151,7 @@ end
 
 require_relative "simulation/world"
 require_relative "simulation/clock"
+require_relative "simulation/helper"
+require_relative "simulation/shrinking"
 require_relative "simulation/sockets"
 require_relative "simulation/threads"

@@ -55,7 +55,8 @@ class SimulationTest < Minitest::Test
     world = lambda do |world|
       world.host("api.example") { |server| server.http(80) { |request| "x" * (request.path.size * 5_000) } }
       world.link("api.example", latency: 0.01..0.5, loss: 0.1, reset: 0.01, bandwidth: 100_000)
-      %w[/a /bb /ccc].map { |path| Heddle.spawn { Net::HTTP.get(URI("http://api.example#{path}")) } }.each(&:wait)
+      tasks = %w[/a /bb /ccc].map { |path| Heddle.spawn { Net::HTTP.get(URI("http://api.example#{path}")) } }
+      tasks.each { |task| task.value rescue Errno::ECONNRESET } # rubocop:disable Style/RescueModifier
     end
     digests = Array.new(2) { (1..20).map { |seed| run_world(seeds: [seed], &world) } }
     assert_equal(*digests)
@@ -212,6 +213,113 @@ class SimulationTest < Minitest::Test
       Net::HTTP.get(URI("http://api.example/"))
     end
     assert_equal "of the server", error.message
+  end
+
+  # A cancellation, a collection, and an exception that another thread would raise, at any moment.
+  def test_what_happens_at_switches
+    ends = Hash.new(0)
+    moments = Array.new(2) do
+      run_world(seeds: 1..50) do |world|
+        cancelled = Heddle.spawn { 20.times { sleep(world.draw(0.0..0.1)) } && :whole }
+        interrupted = Heddle.spawn { interruptible(world) }
+        world.at_switches(0.01) { GC.start }
+        world.at_switches(0.01) { cancelled.cancel }
+        world.at_switches(0.01) { world.interrupt(interrupted, KeyError.new("now")) }
+        ends[cancelled.wait.status] += 1
+        ends[interrupted.value] += 1
+      end
+    end
+    assert_equal(*moments)
+    assert_operator ends[:completed], :>, 10, ends.inspect
+    %i[cancelled whole_after_all struck].each { |name| assert_operator ends[name], :>, 2, ends.inspect }
+  end
+
+  def interruptible(world)
+    20.times { sleep(world.draw(0.0..0.1)) }
+    :whole_after_all
+  rescue KeyError
+    :struck
+  end
+
+  def test_a_moment_is_the_same_each_time
+    seen = Array.new(2) do
+      seen = []
+      run_world do |world|
+        world.at_switches { |number| seen << [number, world.now] }
+        3.times { |seconds| Heddle.spawn { sleep(seconds) } }
+        sleep 10
+      end
+      seen
+    end
+    assert_equal(*seen)
+    assert_equal (1..seen.first.size).to_a, seen.first.map(&:first)
+    assert_in_delta 10, seen.first.last.last, 0.001
+  end
+
+  def test_what_a_block_at_switches_may_not_do
+    error = fails(Heddle::Simulation::Error) do |world|
+      world.at_switches { sleep 1 }
+      sleep 2
+    end
+    assert_match(/must not wait/, error.message)
+    fails(KeyError) do |world|
+      world.at_switches { {}.fetch(:missing) }
+      sleep 2
+    end
+    run_world { |world| assert_raises(ArgumentError) { world.at_switches(0.1) } }
+  end
+
+  # Of many things that go wrong, two together are one too many.
+  def test_the_shortest_script_of_faults
+    log = StringIO.new
+    error = fails(RuntimeError, shrink: true, trace: log) do |world|
+      world.host("api.example") { |server| server.http(80) { "ok" } }
+      world.link("api.example", loss: 0.2)
+      20.times { Net::HTTP.get(URI("http://api.example/")) }
+      wrong = Array.new(100) { |number| (number % 10 == 3) && world.fault?(0.5, "disk full") }.count(&:itself)
+      raise "twice" if wrong >= 2
+    end
+    assert_equal "twice", error.message
+    assert_equal 2, error.faults.size
+    assert(error.faults.all?(/\Adisk full \(\d+\), at [\d.]+ s\z/))
+    assert_match(/fails with 2 of \d\d+ faults:\ndisk full/, @said)
+    assert_operator log.string.scan("disk full").size, :>=, 2
+  end
+
+  def test_what_fails_without_any_fault
+    error = fails(KeyError, shrink: true) do |world|
+      world.host("api.example") { |server| server.http(80) { "ok" } }
+      world.link("api.example", loss: 0.5)
+      Net::HTTP.get(URI("http://api.example/"))
+      {}.fetch(:missing)
+    end
+    assert_empty error.faults
+    assert_match(/fails with 0 of \d+ faults/, @said)
+  end
+
+  def test_what_goes_wrong_is_in_the_error
+    error = fails(Errno::ECONNRESET) do |world|
+      world.host("api.example", "10.1.2.3") { |server| server.tcp(80) { |socket| socket.read } }
+      world.link("api.example", reset: 1)
+      socket = TCPSocket.new("api.example", 80)
+      socket.write("x")
+      socket.read
+    end
+    assert_equal ["10.1.2.3:80 #1 > 1 reset"], error.faults.map { |line| line.sub(/, at [\d.]+ s\z/, "") }
+  end
+
+  def test_the_environment_chooses_the_seeds
+    extend Heddle::Simulation::Helper
+
+    {nil => [1, 2], "55" => [55], "7..9" => [7, 8, 9]}.each { |text, seeds| assert_equal seeds, seeds_of(text) }
+    assert_raises(ArgumentError) { seeds_of("many") }
+  end
+
+  def seeds_of(text)
+    before, ENV["HEDDLE_SIMULATION_SEEDS"] = ENV.fetch("HEDDLE_SIMULATION_SEEDS", nil), text
+    [].tap { |seen| simulate(seeds: 2) { |world| seen << world.seed } }
+  ensure
+    ENV["HEDDLE_SIMULATION_SEEDS"] = before
   end
 
   def test_threads_and_forks

@@ -260,6 +260,10 @@ void switch_away(struct loop *loop, struct loop_wait *self)
         if (loop->owner->ends_with_fiber) note_ended_fiber(loop);
         take_interrupt(loop, self);
         if (self->state == WAIT_RUNNING) break;
+        if (simulated_at_switch) {
+            loop->owner = loop->system; // what interrupts the fiber that parks here ends its wait, as any other's
+            simulated_at_switch();
+        }
         if (rb_thread_interrupted(loop->thread)) {
             deliver_interrupt(loop, self);
         } else if (!loop->ready.head || poll_due(loop)) {

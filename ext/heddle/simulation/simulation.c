@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static VALUE world = Qnil; // answers; nil outside of a simulation
-static ID id_connect, id_connect_error, id_look_up;
+static ID id_connect, id_connect_error, id_look_up, id_at_switch;
 
 // ---- connects
 
@@ -150,6 +150,41 @@ static VALUE core_answer(VALUE self, VALUE question, VALUE error, VALUE addresse
     return Qnil;
 }
 
+// ---- chance
+
+static void ask_at_switch(void)
+{
+    rb_funcall(world, id_at_switch, 0);
+}
+
+/*
+ * call-seq: Core.at_switches = true or false
+ *
+ * Whether the world is asked before each switch to a fiber.
+ *
+ * @api private
+ */
+static VALUE core_at_switches(VALUE self, VALUE asked)
+{
+    (void)self;
+    simulated_at_switch = RTEST(asked) ? ask_at_switch : NULL;
+    return asked;
+}
+
+/*
+ * call-seq: Core.draw(name) -> Float
+ *
+ * A number from 0 to 1, without 1, that depends on the seed and on the name alone.
+ *
+ * @api private
+ */
+static VALUE core_draw(VALUE self, VALUE name)
+{
+    (void)self;
+    StringValue(name);
+    return DBL2NUM((double)simulated_draw_for(RSTRING_PTR(name), (size_t)RSTRING_LEN(name)) / (double)(1LL << 53));
+}
+
 // ---- the clock
 
 /*
@@ -180,6 +215,7 @@ static VALUE core_leave(VALUE self)
 {
     (void)self;
     world = Qnil;
+    simulated_at_switch = NULL;
     deadline_simulate(DEADLINE_NEVER, DEADLINE_NEVER);
     connecting_simulate(NULL);
     resolver_simulate(NULL);
@@ -224,11 +260,14 @@ void Init_heddle_simulation(void)
 {
     id_connect = rb_intern("connect");
     id_connect_error = rb_intern("connect_error");
+    id_at_switch = rb_intern("at_switch");
     id_look_up = rb_intern("look_up");
     rb_gc_register_address(&world);
     VALUE core = rb_define_module_under(rb_define_class_under(heddle_module, "Simulation", rb_cObject), "Core");
     rb_define_singleton_method(core, "enter", core_enter, 4);
     rb_define_singleton_method(core, "leave", core_leave, 0);
+    rb_define_singleton_method(core, "at_switches=", core_at_switches, 1);
+    rb_define_singleton_method(core, "draw", core_draw, 1);
     rb_define_singleton_method(core, "now", core_now, 0);
     rb_define_singleton_method(core, "read", core_read, 0);
     rb_define_singleton_method(core, "replace", core_replace, 1);

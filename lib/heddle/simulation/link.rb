@@ -24,36 +24,33 @@ module Heddle
         @bandwidth = rate(bandwidth)
       end
 
+      # @param faults [Faults::Of] of what sends the segment
       # @return [Integer] nanoseconds until a segment arrives that leaves now; nil if it never does
-      def delay(random)
-        delay = latency(random)
-        lost = retries(random) if @loss.positive?
-        return delay unless lost
-        return if lost > RETRIES
-
-        delay + retried(lost)
-      end
-
-      # @return [Integer] nanoseconds
-      def latency(random)
-        (((@latency.is_a?(Range) ? random.rand(@latency) : @latency)) * 1e9).round
+      def delay(faults)
+        lost = losses(faults)
+        latency(faults.random) + retried(lost) if lost <= RETRIES
       end
 
       # @return [Integer] nanoseconds for which the bytes occupy the link
       def occupied(bytes) = @bandwidth ? (bytes * 1e9 / @bandwidth).ceil : 0
 
+      # @param faults [Faults::Of]
       # @return [Symbol, nil] :reset or :stall
-      def fate(random)
-        return :reset if @reset.positive? && random.rand < @reset
+      def fate(faults)
+        return :reset if faults.happens?(@reset, "reset")
 
-        :stall if @stall.positive? && random.rand < @stall
+        :stall if faults.happens?(@stall, "stalls")
       end
 
       private
 
-      def retries(random)
+      def latency(random)
+        (((@latency.is_a?(Range) ? random.rand(@latency) : @latency)) * 1e9).round
+      end
+
+      def losses(faults)
         count = 0
-        count += 1 while count <= RETRIES && random.rand < @loss
+        count += 1 while count <= RETRIES && faults.happens?(@loss, count.zero? ? "lost" : "lost again (#{count})")
         count
       end
 

@@ -21,6 +21,7 @@ module Heddle
       def initialize(connection, name, from, to)
         @connection, @name, @from, @to = connection, name, from, to
         @world, @host = connection.world, connection.host
+        @faults = @world.faults_of(name)
         @queue = []
         @in_flight = 0
         @free_at = @last_at = 0
@@ -62,21 +63,24 @@ module Heddle
 
       def segments(bytes)
         at = 0
+        random = @faults.random
         while at < bytes.bytesize
           size = [MSS, bytes.bytesize - at].min
-          size = @world.draw(1..size) if size > 1 && @world.draw < CUT
+          size = random.rand(1..size) if size > 1 && random.rand < CUT
           yield bytes.byteslice(at, size)
           at += size
         end
       end
 
       def enqueue_end
+        @faults.next
         @over = true
         @queue << Segment.new(arrival(0), nil)
       end
 
       def enqueue(bytes)
-        case @host.link.fate(@world.random)
+        @faults.next
+        case @host.link.fate(@faults)
         when :reset then return reset
         when :stall then stall
         end
@@ -89,7 +93,7 @@ module Heddle
       def arrival(size)
         now = Core.now
         @free_at = [@free_at, now].max + @host.link.occupied(size)
-        delay = @host.link.delay(@world.random) or return
+        delay = @host.link.delay(@faults) or return
         @last_at = [@last_at, @free_at + delay].max
       end
 

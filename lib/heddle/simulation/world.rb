@@ -5,6 +5,7 @@ require "socket"
 require "zlib"
 require_relative "clock"
 require_relative "connection"
+require_relative "faults"
 require_relative "host"
 require_relative "libraries"
 require_relative "link"
@@ -28,8 +29,14 @@ module Heddle
       attr_reader :digest
 
       # @api private
-      def initialize(seed, log)
+      # @return [Array<Faults::Fault>]
+      def faults = @faults.happened
+
+      # @api private
+      # @param only [Array<String>, nil] the names of the only faults that may happen
+      def initialize(seed, log, only = nil)
         @seed, @log = seed, log
+        @faults = Faults.new(only)
         @random = Random.new(seed)
         @digest = 0
         @hosts, @names, @served = {}, {"localhost" => ["127.0.0.1"]}, {}
@@ -37,7 +44,9 @@ module Heddle
         @work = Thread::Queue.new
         @running = {}.compare_by_identity # the world's own tasks
         @port = FIRST_PORT
-        @opened = 0
+        @opened = @switches = 0
+        @named = Hash.new(0)
+        @at_switches = []
       end
 
       # A host with these addresses, by default one of its own. Its link is quick and loses nothing, see {#link}.
@@ -98,6 +107,57 @@ module Heddle
         @work << block
       end
 
+      # A fault of your own: one that `shrink:` can leave out.
+      #
+      # @param probability [Numeric]
+      # @param name [String] what goes wrong
+      # @return [Boolean] whether it goes wrong now
+      def fault?(probability, name)
+        count = @named[name] += 1
+        @faults.happens?(probability, "#{name} (#{count})").tap { |happens| note { name } if happens }
+      end
+
+      # Calls the block at some of the moments at which the loop is about to go on with another task: after what woke
+      # that task, and before it runs. Here belongs what may happen at any time: a task is cancelled or interrupted,
+      # memory is collected. The block must not wait.
+      #
+      # @param probability [Numeric]
+      # @yieldparam number [Integer] of the moment, from 1
+      def at_switches(probability = 1, &block)
+        raise ArgumentError, "World#at_switches needs a block" unless block
+
+        @at_switches << [probability, block]
+        Core.at_switches = true
+      end
+
+      # Raises the exception in the task, from its wait, as Thread#raise would. It waits for the end of a shield.
+      #
+      # @param task [Task]
+      # @param exception [Exception]
+      def interrupt(task, exception)
+        task.interrupt(exception)
+      end
+
+      # @api private
+      def at_switch
+        return if Thread.current != @thread
+        raise Error, "the block of World#at_switches must not wait" if @switching
+
+        @switching = true
+        number = @switches += 1
+        @at_switches.each_with_index do |(probability, block), index|
+          block.call(number) if @faults.happens?(probability, "switch #{number}#{" (#{index + 1})" if index.positive?}")
+        end
+      rescue => error
+        failed(error)
+      ensure
+        @switching = false
+      end
+
+      # @api private
+      # @return [Faults::Of]
+      def faults_of(subject) = Faults::Of.new(@faults, subject)
+
       # @api private Adds a line to what has happened.
       def note
         line = "#{format("%.9f", now)} #{yield}"
@@ -109,6 +169,7 @@ module Heddle
       def run(limit)
         Libraries.refuse
         clear_process
+        @thread = Thread.current
         Core.enter(self, @seed & 0xffff_ffff_ffff_ffff, Clock::START, Clock::START + (limit * 1e9).round)
         Heddle.run { beside_services { yield self } }
       ensure
@@ -198,12 +259,16 @@ module Heddle
 
       def beside_services
         services = Heddle.spawn(name: "simulated world") { loop { work(@work.pop) } }
-        code = @code = Heddle.spawn(name: "code under test") { yield }
+        code = Heddle.spawn(name: "code under test") do
+          @code = Task.current
+          yield
+        end
         code.wait
         raise @failure if @failure
 
         code.value
       ensure
+        Core.at_switches = false
         [services, *@running.keys].each { |task| task&.cancel }
       end
 
@@ -211,12 +276,16 @@ module Heddle
         task = Heddle.spawn do
           block.call
         rescue => error
-          @failure ||= error
-          @code.cancel
+          failed(error)
         ensure
           @running.delete(task)
         end
         @running[task] = true unless task.ended?
+      end
+
+      def failed(error)
+        @failure ||= error
+        @code.cancel
       end
 
       def answer(question, error, addresses)
@@ -233,7 +302,7 @@ module Heddle
       def establish(side)
         host = @served[side.remote.ip_address]
         name = "#{side.remote.inspect_sockaddr} ##{@opened += 1}"
-        error = host ? outcome(host, side.remote.ip_port) : unreachable
+        error = host ? outcome(host, side.remote.ip_port, faults_of(name)) : unreachable
         note { "#{name} #{error ? error.name : "connected"}" }
         return fail(side, error) if error
         side.connected = true
@@ -248,9 +317,9 @@ module Heddle
       end
 
       # @return [Class, nil] the error
-      def outcome(host, port)
+      def outcome(host, port, faults)
         SYN_RETRIES.each do |seconds|
-          delay = handshake(host.link) unless host.parted
+          delay = handshake(host.link, faults) unless host.parted
           next sleep(seconds) unless delay
 
           sleep(delay / 1e9)
@@ -259,9 +328,9 @@ module Heddle
         Errno::ETIMEDOUT
       end
 
-      def handshake(link)
-        there = link.delay(@random)
-        there && (back = link.delay(@random)) && (there + back)
+      def handshake(link, faults)
+        delays = Array.new(2) { faults.next && link.delay(faults) }
+        delays.sum if delays.all?
       end
 
       def fail(side, error)
