@@ -67,8 +67,8 @@ module Heddle
       # @api private
       # @raise [Error]
       def refuse(what)
-        raise Error, "#{what} would reach the real network from within a simulation: its hosts serve by Host#tcp, " \
-          "and TCPSocket.new(host, port), Socket.tcp and Socket#connect connect to them"
+        raise Error, "#{what} would reach the real network from within a simulation: use TCPSocket, TCPServer, " \
+          "UDPSocket with send and recvfrom, UNIXSocket, UNIXServer, or Socket with TCP"
       end
 
       private

@@ -383,10 +383,9 @@ class SimulationTest < Minitest::Test
     require "pg"
     run_world do
       [
-        -> { UDPSocket.new }, -> { TCPServer.new("127.0.0.1", 0) }, -> { UNIXSocket.new("/nowhere") },
-        -> { TCPSocket.new("127.0.0.1", 80, "127.0.0.1", 0) },
-        -> { Socket.new(:INET, :STREAM).bind(Addrinfo.tcp("127.0.0.1", 0)) },
-        -> { PG.connect(host: "127.0.0.1") }
+        -> { Socket.new(:INET, :DGRAM).connect(Addrinfo.udp("127.0.0.1", 80)) },
+        -> { Socket.new(:INET, :DGRAM).bind(Addrinfo.udp("127.0.0.1", 0)) },
+        -> { UDPSocket.new.sendmsg("x", 0, Addrinfo.udp("127.0.0.1", 80)) }, -> { PG.connect(host: "127.0.0.1") }
       ].each do |reach|
         assert_includes assert_raises(Heddle::Simulation::Error) { reach.call }.message, "real network"
       end

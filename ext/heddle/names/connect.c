@@ -272,10 +272,11 @@ static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
     return rb_funcall_passing_block_kw(klass, kept, argc, argv, rb_keyword_given_p());
 }
 
-// TCPSocket's own connect(2) is in Ruby's C.
+// TCPSocket's own connect(2) is in Ruby's C. A server does not connect.
 static VALUE new_as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
 {
-    if (resolver_simulated()) rb_funcall(rb_path2class("Heddle::Simulation"), rb_intern("refuse"), 1, klass);
+    if (resolver_simulated() && !RTEST(rb_class_inherited_p(klass, rb_path2class("TCPServer"))))
+        rb_funcall(rb_path2class("Heddle::Simulation"), rb_intern("refuse"), 1, klass);
     return as_ruby_does(argc, argv, klass, kept);
 }
 

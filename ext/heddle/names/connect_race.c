@@ -174,7 +174,7 @@ static void start_attempt(struct connect_race *race, deadline_t *clock)
     }
     int yes = 1;
     if (local && race->reuse_local) setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (local && bind(descriptor, &local->any, local->length) < 0) {
+    if (local && connecting_bind(descriptor, &local->any, local->length) < 0) {
         fail(race, "bind(2)", local, errno);
         close(descriptor);
     } else if (connecting_begin(descriptor, &address.any, address.length) == 0) {

@@ -15,6 +15,11 @@ int connecting_begin(int descriptor, const struct sockaddr *address, socklen_t l
     return simulated ? simulated->begin(descriptor, address, length) : connect(descriptor, address, length);
 }
 
+int connecting_bind(int descriptor, const struct sockaddr *address, socklen_t length)
+{
+    return simulated ? simulated->bind(descriptor, address, length) : bind(descriptor, address, length);
+}
+
 int connecting_error(int descriptor)
 {
     if (simulated) return simulated->error(descriptor);

@@ -14,23 +14,24 @@
 #include <unistd.h>
 
 static VALUE world = Qnil; // answers; nil outside of a simulation
-static ID id_connect, id_connect_error, id_look_up, id_at_switch;
+static ID id_bind, id_connect, id_connect_error, id_look_up, id_at_switch;
 
 // ---- connects
 
 enum { FILLING = 1 << 16 }; // bytes; more than the quarter of a send buffer beyond which Linux lets writers wait
 
 struct request {
+    ID method;
     int descriptor;
     const struct sockaddr *address;
     socklen_t length;
 };
 
-static VALUE ask_connect(VALUE argument)
+static VALUE ask(VALUE argument)
 {
     const struct request *request = (const struct request *)argument;
     VALUE address = rb_str_new((const char *)request->address, request->length);
-    return rb_funcall(world, id_connect, 2, INT2NUM(request->descriptor), address);
+    return rb_funcall(world, request->method, 2, INT2NUM(request->descriptor), address);
 }
 
 static VALUE ask_error(VALUE argument)
@@ -39,21 +40,31 @@ static VALUE ask_error(VALUE argument)
 }
 
 // The callers hold descriptors and must not be left by an exception; the world keeps its own errors.
-static int errno_of(VALUE (*ask)(VALUE), VALUE argument)
+static int errno_of(VALUE (*question)(VALUE), VALUE argument)
 {
     int raised = 0;
-    VALUE answer = rb_protect(ask, argument, &raised);
+    VALUE answer = rb_protect(question, argument, &raised);
     if (!raised && FIXNUM_P(answer)) return FIX2INT(answer);
     rb_set_errinfo(Qnil);
     return EIO;
 }
 
-static int begin(int descriptor, const struct sockaddr *address, socklen_t length)
+static int request(ID method, int descriptor, const struct sockaddr *address, socklen_t length)
 {
-    struct request request = {descriptor, address, length};
-    int error = errno_of(ask_connect, (VALUE)&request);
+    struct request request = {method, descriptor, address, length};
+    int error = errno_of(ask, (VALUE)&request);
     errno = error;
     return error ? -1 : 0;
+}
+
+static int begin(int descriptor, const struct sockaddr *address, socklen_t length)
+{
+    return request(id_connect, descriptor, address, length);
+}
+
+static int bind_address(int descriptor, const struct sockaddr *address, socklen_t length)
+{
+    return request(id_bind, descriptor, address, length);
 }
 
 static int error_of(int descriptor)
@@ -61,7 +72,7 @@ static int error_of(int descriptor)
     return errno_of(ask_error, (VALUE)&descriptor);
 }
 
-static const struct simulated_connects connects = {begin, error_of};
+static const struct simulated_connects connects = {begin, bind_address, error_of};
 
 static int new_pair(int ends[2])
 {
@@ -258,6 +269,7 @@ static VALUE core_read(VALUE self)
 
 void Init_heddle_simulation(void)
 {
+    id_bind = rb_intern("bind");
     id_connect = rb_intern("connect");
     id_connect_error = rb_intern("connect_error");
     id_at_switch = rb_intern("at_switch");

@@ -42,7 +42,7 @@ module Heddle
 
       # Ends the connection for both sides.
       def reset_both
-        @sides.each { |side| @world.reset(side) }
+        @sides.each { |side| @world.network.reset(side) }
       end
 
       private
@@ -59,7 +59,7 @@ module Heddle
       end
 
       def close
-        @sides.each { |side| @world.forget(side) }
+        @sides.each { |side| @world.network.forget(side) }
       end
     end
     private_constant :Connection

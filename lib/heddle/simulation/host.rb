@@ -20,7 +20,7 @@ module Heddle
         @name, @addresses = name, addresses
         @link = Link.new
         @parted = false
-        @services = {}
+        @services, @datagrams = {}, {}
       end
 
       # Serves each connection in a task of its own. The socket is closed after the block.
@@ -32,6 +32,19 @@ module Heddle
         raise TypeError, "a port must be an Integer, not #{port.inspect}" unless port.is_a?(Integer)
 
         @services[port] = block
+      end
+
+      # Receives each datagram in a task of its own.
+      #
+      # @param port [Integer]
+      # @yieldparam datagram [String]
+      # @yieldparam from [Addrinfo]
+      # @yieldreturn [String, nil] the answer
+      def udp(port, &block)
+        raise ArgumentError, "a server needs a block" unless block
+        raise TypeError, "a port must be an Integer, not #{port.inspect}" unless port.is_a?(Integer)
+
+        @datagrams[port] = block
       end
 
       # Serves HTTP/1.1.
@@ -50,10 +63,33 @@ module Heddle
       # @param port [Integer]
       def close(port)
         @services.delete(port)
+        @datagrams.delete(port)
       end
 
       # @api private
-      def service(port) = @services[port]
+      # @param place [Integer, String] a port or a path
+      def service(place) = @services[place]
+
+      # @api private
+      def datagrams(port) = @datagrams[port]
+
+      # @api private
+      # @param service [Proc, Listener]
+      def serve(place, service)
+        @services[place] = service
+      end
+
+      # @api private
+      def serves?(place)
+        service = @services[place]
+        service && !(service.is_a?(Listener) && service.closed?)
+      end
+
+      # @api private
+      def full?(place)
+        service = @services[place]
+        service.is_a?(Listener) && service.full?
+      end
     end
   end
 end

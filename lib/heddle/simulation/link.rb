@@ -31,6 +31,12 @@ module Heddle
         latency(faults.random) + retried(lost) if lost <= RETRIES
       end
 
+      # @param faults [Faults::Of] of what sends the datagram
+      # @return [Integer] nanoseconds until it arrives; nil if it is lost
+      def delay_of_datagram(bytes, faults)
+        latency(faults.random) + occupied(bytes) unless faults.happens?(@loss, "lost")
+      end
+
       # @return [Integer] nanoseconds for which the bytes occupy the link
       def occupied(bytes) = @bandwidth ? (bytes * 1e9 / @bandwidth).ceil : 0
 

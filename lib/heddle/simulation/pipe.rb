@@ -58,7 +58,7 @@ module Heddle
         end
       rescue Errno::ECONNRESET # closed before it has read all: TCP sends a reset
         @over = true
-        @world.reset(@to)
+        @world.network.reset(@to)
       end
 
       def segments(bytes)
@@ -117,7 +117,7 @@ module Heddle
       rescue Errno::EPIPE, Errno::ECONNRESET, Errno::ENOTCONN # the other side is closed: TCP answers with a reset
         @over = true
         @queue.clear
-        @world.reset(@from)
+        @world.network.reset(@from)
       end
 
       def write(bytes)

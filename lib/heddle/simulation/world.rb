@@ -4,22 +4,18 @@ require "ipaddr"
 require "socket"
 require "zlib"
 require_relative "clock"
-require_relative "connection"
 require_relative "faults"
 require_relative "host"
 require_relative "libraries"
 require_relative "link"
+require_relative "network"
 
 module Heddle
   class Simulation
     # What surrounds the code under test in one run.
     class World
-      FIRST_PORT = 49_152 # RFC 6335
       NAMES = 0.001..0.02 # seconds that a look-up takes
-      UNREACHABLE = 3.0   # seconds until a router says so
-      SYN_RETRIES = [1, 2, 4, 8, 16, 32, 64].freeze # seconds between Linux's tries to connect
-      OWN = "10.255.0.1"
-      private_constant :FIRST_PORT, :NAMES, :UNREACHABLE, :SYN_RETRIES, :OWN
+      private_constant :NAMES
 
       # @return [Integer]
       attr_reader :seed
@@ -27,6 +23,10 @@ module Heddle
       attr_reader :random
       # @return [Integer] of all that has happened
       attr_reader :digest
+
+      # @api private
+      # @return [Network]
+      attr_reader :network
 
       # @api private
       # @return [Array<Faults::Fault>]
@@ -39,12 +39,11 @@ module Heddle
         @faults = Faults.new(only)
         @random = Random.new(seed)
         @digest = 0
-        @hosts, @names, @served = {}, {"localhost" => ["127.0.0.1"]}, {}
-        @sides, @questions = {}, {}
+        @network = Network.new(self)
+        @names, @questions = {"localhost" => ["127.0.0.1"]}, {}
         @work = Thread::Queue.new
         @running = {}.compare_by_identity # the world's own tasks
-        @port = FIRST_PORT
-        @opened = @switches = 0
+        @switches = 0
         @named = Hash.new(0)
         @at_switches = []
       end
@@ -56,11 +55,8 @@ module Heddle
       # @yieldparam host [Host]
       # @return [Host]
       def host(name, *addresses)
-        addresses = ["10.0.#{@hosts.size / 250}.#{(@hosts.size % 250) + 1}"] if addresses.empty?
-        addresses.each { |address| IPAddr.new(address) }
-        host = @hosts[name] = Host.new(name, addresses)
-        addresses.each { |address| @served[address] = host }
-        name(name, *addresses)
+        host = @network.add(name, addresses)
+        name(name, *host.addresses)
         yield host if block_given?
         host
       end
@@ -70,7 +66,17 @@ module Heddle
       # @param name [String] the host's
       # @param options see {Link#initialize}
       def link(name, **options)
-        known(name).link = Link.new(**options)
+        @network.host(name).link = Link.new(**options)
+      end
+
+      # Serves a UNIX socket on the computer of the code under test, each connection in a task of its own.
+      #
+      # @param path [String] no file is made
+      # @yieldparam socket [UNIXSocket]
+      def unix(path, &block)
+        raise ArgumentError, "a server needs a block" unless block
+
+        @network.own.serve(path, block)
       end
 
       # What the name means from now on.
@@ -84,13 +90,13 @@ module Heddle
       # Nothing passes between the host and the code under test, until {#heal}.
       def part(name)
         note { "#{name} parted" }
-        known(name).parted = true
+        @network.host(name).parted = true
       end
 
       # @see #part
       def heal(name)
         note { "#{name} healed" }
-        known(name).parted = false
+        @network.host(name).parted = false
         @healed&.each { |queue| queue << true }
         @healed = nil
       end
@@ -181,20 +187,18 @@ module Heddle
       # ---- what the core asks
 
       # @api private
-      # @return [Integer] an errno
-      def connect(descriptor, sockaddr)
-        far = UNIXSocket.for_fd(Core.replace(descriptor))
-        address = Addrinfo.new(sockaddr)
-        local = Addrinfo.tcp(OWN, @port += 1)
-        side = Connection::Side.new(far, descriptor, inode(descriptor), local, address)
-        @sides[side.inode] = side
-        start { establish(side) }
-        Errno::EINPROGRESS::Errno
+      def connect(descriptor, sockaddr) = @network.connect(descriptor, sockaddr)
+
+      # @api private
+      def bind(descriptor, sockaddr)
+        @network.bind(descriptor, Addrinfo.new(sockaddr))
+        0
+      rescue SystemCallError => error
+        error.errno
       end
 
       # @api private
-      # @return [Integer] an errno, or 0
-      def connect_error(descriptor) = @sides[inode(descriptor)]&.error || 0
+      def connect_error(descriptor) = @network.connect_error(descriptor)
 
       # @api private
       def look_up(question, host, family)
@@ -209,37 +213,12 @@ module Heddle
 
       # ---- what sockets and connections ask
 
-      # @api private
-      # @return [Connection::Side, nil]
-      def side_of(io)
-        @sides[io.stat.ino]
-      end
-
       # @api private Waits until something passes between the host and the code under test.
       def pass(host)
         while host.parted
           (@healed ||= []) << (queue = Thread::Queue.new)
           queue.pop
         end
-      end
-
-      # @api private The side's socket gets ECONNRESET, as when the other end of a pair is closed with unread bytes.
-      def reset(side)
-        return if side.far.closed?
-
-        begin
-          own = IO.for_fd(side.descriptor, "r+", autoclose: false)
-          own.write_nonblock("x", exception: false) if own.stat.ino == side.inode
-        rescue SystemCallError, IOError
-          nil # closed by the program, or its other direction is
-        end
-        side.far.close
-      end
-
-      # @api private
-      def forget(side)
-        side.far.close
-        @sides.delete(side.inode)
       end
 
       private
@@ -250,12 +229,6 @@ module Heddle
         kept = Heddle.resolver_cache
         Heddle.resolver_cache = kept # forgets the answers
       end
-
-      def known(name)
-        @hosts.fetch(name) { raise ArgumentError, "the world has no host #{name.inspect}: call world.host first" }
-      end
-
-      def inode(descriptor) = IO.for_fd(descriptor, autoclose: false).stat.ino
 
       def beside_services
         services = Heddle.spawn(name: "simulated world") { loop { work(@work.pop) } }
@@ -297,76 +270,10 @@ module Heddle
         (family == Socket::AF_UNSPEC) ? all : all.select { |address| address.afamily == family }
       end
 
-      # ---- connecting
-
-      def establish(side)
-        host = @served[side.remote.ip_address]
-        name = "#{side.remote.inspect_sockaddr} ##{@opened += 1}"
-        error = host ? outcome(host, side.remote.ip_port, faults_of(name)) : unreachable
-        note { "#{name} #{error ? error.name : "connected"}" }
-        return fail(side, error) if error
-        side.connected = true
-        return if drain(side.far)
-
-        accept(host, name, side)
-      end
-
-      def unreachable
-        sleep(UNREACHABLE)
-        Errno::EHOSTUNREACH
-      end
-
-      # @return [Class, nil] the error
-      def outcome(host, port, faults)
-        SYN_RETRIES.each do |seconds|
-          delay = handshake(host.link, faults) unless host.parted
-          next sleep(seconds) unless delay
-
-          sleep(delay / 1e9)
-          return host.service(port) ? nil : Errno::ECONNREFUSED
-        end
-        Errno::ETIMEDOUT
-      end
-
-      def handshake(link, faults)
-        delays = Array.new(2) { faults.next && link.delay(faults) }
-        delays.sum if delays.all?
-      end
-
-      def fail(side, error)
-        side.error = error::Errno
-        side.far.close # with unread bytes: the socket is ready, with an error
-      end
-
-      # Takes what made the socket unwritable. Returns whether it is closed already.
-      def drain(far)
-        nil while (bytes = far.read_nonblock(1 << 16, exception: false)).is_a?(String)
-        far.close if bytes.nil?
-        bytes.nil?
-      end
-
-      def accept(host, name, near)
-        own, far = UNIXSocket.pair
-        own.autoclose = false
-        socket = TCPSocket.for_fd(own.fileno)
-        away = Connection::Side.new(far, socket.fileno, inode(socket.fileno), near.remote, near.local)
-        @sides[away.inode] = away
-        service = host.service(near.remote.ip_port)
-        Connection.new(self, host, name, near, away).open
-        start { serve(socket, service, name) }
-      end
-
-      def serve(socket, service, name)
-        service.call(socket)
-      rescue SystemCallError, IOError => error
-        note { "#{name} server: #{error.class}" }
-      ensure
-        socket.close
-      end
-
       def close
         @questions.keys.each { |question| answer(question, Socket::EAI_AGAIN, []) }
-        @sides.each_value { |side| side.far.close }
+        @network.close
+        @network.datagrams.close
       end
     end
   end

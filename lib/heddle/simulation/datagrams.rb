@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+module Heddle
+  class Simulation
+    # UDP: a datagram arrives late, before others that were sent earlier, or not at all.
+    class Datagrams
+      # A socket of the code under test, which is an end of a pair. `sources` has the senders of what waits in it.
+      Side = Struct.new(:far, :local, :remote, :sources)
+
+      # @param world [World]
+      # @param network [Network]
+      def initialize(world, network)
+        @world, @network = world, network
+        @sides = {}
+        @sent = 0
+      end
+
+      # @return [Socket] one that the caller makes its own
+      def open
+        near, far = ::Socket.pair(:UNIX, :DGRAM)
+        @sides[near.stat.ino] = Side.new(far, nil, nil, [])
+        near
+      end
+
+      # @return [Side, nil]
+      def side_of(io) = @sides[io.stat.ino]
+
+      # @param address [Addrinfo]
+      # @raise [Errno::EADDRINUSE]
+      def bind(side, address)
+        address = Addrinfo.udp(address.ip_address, @network.free_port) if address.ip_port.zero?
+        raise Errno::EADDRINUSE, address.inspect_sockaddr if @network.own.datagrams(address.ip_port)
+
+        side.local = address
+        @network.own.udp(address.ip_port) do |bytes, from|
+          deliver(side, bytes, from)
+          nil
+        end
+      end
+
+      # Where `write` sends to from now on.
+      #
+      # @param address [Addrinfo]
+      def connect(side, address)
+        side.local ||= @network.local_for(address)
+        @world.start { forward(side) } unless side.remote
+        side.remote = address
+      end
+
+      # @param address [Addrinfo]
+      def send(side, bytes, address)
+        side.local ||= @network.local_for(address)
+        host = @network.host_at(address) or return
+        faults = @world.faults_of("#{address.inspect_sockaddr} udp ##{@sent += 1}")
+        @world.start do
+          next unless passes?(host, bytes, faults) && (service = host.datagrams(address.ip_port))
+
+          answer = service.call(bytes, side.local)
+          deliver(side, answer, address) if answer && passes?(host, answer, faults)
+        end
+      end
+
+      # Closes what the world has of its sockets.
+      def close
+        @sides.each_value { |side| side.far.close }
+      end
+
+      private
+
+      # Waits until it arrives, or is lost.
+      def passes?(host, bytes, faults)
+        faults.next
+        return false if host.parted || !(delay = host.link.delay_of_datagram(bytes.bytesize, faults))
+
+        sleep(delay / 1e9)
+        !host.parted
+      end
+
+      def deliver(side, bytes, from)
+        return if side.far.closed?
+
+        side.far.send(bytes, 0)
+        side.sources << from
+        @world.note { "#{from.inspect_sockaddr} udp #{bytes.bytesize} bytes" }
+      rescue SystemCallError
+        nil # closed, or its buffer is full: datagrams are dropped then
+      end
+
+      def forward(side)
+        loop { send(side, side.far.recv(65_536), side.remote) }
+      end
+    end
+    private_constant :Datagrams
+  end
+end
