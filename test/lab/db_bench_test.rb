@@ -32,6 +32,12 @@ class DBBenchTest < Minitest::Test
     assert_in_delta made, floor, 100
   end
 
+  def test_db_with_mysql
+    rounds = bench("db", "--server", "mysql", "--models", "raw,heddle,mysql2,trilogy", "--scale", "0.01")
+    assert_equal({"heddle" => 5, "raw" => 1}, rounds.keys.map(&:first).tally.slice("heddle", "raw"))
+    rounds.each_value { |measures| assert_operator measures["operations"], :>, 0 }
+  end
+
   def test_sequel
     rounds = bench("db", "--models", "sequel_heddle,sequel_mysql2,sequel_trilogy", "--scale", "0.01")
     present = rounds.keys.map(&:first).tally

@@ -20,8 +20,8 @@ module Heddle
     # test/support/serve.rb starts servers outside the process of the tests, and says in HEDDLE_TEST_SERVERS where they
     # are: for tests in a chroot without servers (of another Ruby), or to start servers once for many test processes.
     module Servers
-      KINDS = {mariadb: :MariaDB, postgresql: :PostgreSQL, memcached: :Memcached, redis: :Redis, s3: :S3rver,
-               load: :LoadServer}.freeze
+      KINDS = {mariadb: :MariaDB, mysql: :MySQL, postgresql: :PostgreSQL, memcached: :Memcached, redis: :Redis,
+               s3: :S3rver, load: :LoadServer}.freeze
       ELSEWHERE = "HEDDLE_TEST_SERVERS"
 
       @lock = Mutex.new
@@ -119,6 +119,7 @@ end
 require_relative "servers/guard"
 require_relative "servers/server"
 require_relative "servers/mariadb"
+require_relative "servers/mysql"
 require_relative "servers/postgresql"
 require_relative "servers/pgbouncer"
 require_relative "servers/memcached"

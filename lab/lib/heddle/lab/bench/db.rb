@@ -6,7 +6,7 @@ module Heddle
       # Clients of MySQL and MariaDB on the loopback.
       class DB < Queries
         bench "db",
-          about: "clients of MariaDB: new statements, kept ones, rows, pipelines, a pool of fibers",
+          about: "clients of MariaDB or MySQL: new statements, kept ones, rows, pipelines, a pool of fibers",
           kinds: {"raw" => :none, "heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none,
                   "sequel_heddle" => :none, "sequel_mysql2" => :none, "sequel_trilogy" => :none},
           default_models: %w[raw heddle mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2 sequel_trilogy],
@@ -26,20 +26,38 @@ module Heddle
         # Only for the case whose ideal time is known.
         SLOWNESS = Metric.new(key: :slowness, title: "Wall as a multiple of the ideal, 10 ms for 50 queries at once",
           better: :lower, value: ->(m) { m["ideal"] && m["wall"] / m["operations"] / m["ideal"] })
-        private_constant :OPERATIONS, :MODELS, :SLOWNESS
+        SERVERS = {mariadb: "MariaDB", mysql: "MySQL"}.freeze
+        private_constant :OPERATIONS, :MODELS, :SLOWNESS, :SERVERS
 
         # @see Bench#reference_for
         def reference_for(_, present) = %w[mysql2 mysql2_text].find { |name| present.include?(name) } || present.first
 
         # @see Bench#title
-        def title = "Clients of MariaDB on the loopback"
+        def title = "Clients of #{SERVERS.fetch(server_kind)} on the loopback"
+
+        # @see Bench#define_options
+        def define_options(parser)
+          super
+          parser.on("--server NAME", "mariadb (the default) or mysql, which script/mysql fetches") do |name|
+            @server_kind = known("server", [name], SERVERS.keys.map(&:to_s)).first.to_sym
+          end
+        end
+
+        # @see Bench#options
+        def options = {**super, "server" => @server_kind&.to_s}.compact
+
+        # @see Bench#applies?
+        def applies?(model, bench_case)
+          super && !(model.kind == "raw" && server_kind == :mysql && bench_case.params["operation"] != "kept")
+        end
 
         # @see Bench#tables
         def tables(summary)
           usual_tables(summary, ["mysql2: prepare, execute, close, as for each new statement with arguments; " \
             "mysql2_text, trilogy: the values pasted into the SQL",
             "raw, the floor: Heddle's own bytes over plain sockets, by write, select and read alone, " \
-            "and nothing is understood of the answers; of rows, the same objects made by a few lines of C",
+            "and nothing is understood of the answers; of rows, the same objects made by a few lines of C" \
+            "#{"; new SQL in one packet, which raw sends, is MariaDB's alone" if server_kind == :mysql}",
             "sequel_…: Sequel over Heddle, mysql2 and trilogy; values of new SQL are pasted into it; rows are " \
             "Hashes; over trilogy, a kept statement is text, too"],
             slowness(summary))
@@ -51,7 +69,7 @@ module Heddle
 
         def models_of = MODELS
 
-        def server_kind = :mariadb
+        def server_kind = @server_kind || :mariadb
 
         def slowness(summary)
           name = OPERATIONS.fetch("pool").first
