@@ -155,7 +155,7 @@ module Heddle
     def submit(claimed, on_end, wanted = nil, tasks = nil, &block)
       task = place = queued = turn = nil
       @lock.synchronize do
-        if @turns.empty? && room?
+        if @turns.empty? && @promised.nil? && room?
           task = prepare(claimed, on_end, block)
           task.enlist(@scheduler) if @scheduler
           tasks[task] = true if tasks
@@ -207,7 +207,7 @@ module Heddle
       @spawned = 0
       @ended = Gate.new
       @turns = {}.compare_by_identity # Gates of those who wait for room, the longest first
-      @promised = {}.compare_by_identity # Gates of those whose turn has come: each has a place
+      @promised = nil # the Gate of the one whose turn has come, and who has a place: nobody else has one promised
       @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
       @scheduler = nil # of the run in which the tasks run, see {#bind}
@@ -268,13 +268,14 @@ module Heddle
 
       Thread.handle_interrupt(Object => :never) do
         @running.clear # tasks that refused to end
+        @promised = nil # … and one that was to take its place
         @own = own
         if (@scheduler = Fiber.scheduler)
           UNBEGUN.delete(self)
           @scheduler.accept_posts if @scheduler.is_a?(Loop)
           @queue.each { |task| task.enlist(@scheduler) unless task.ended? }
         end
-        give_turns
+        give_turn
         !@scheduler.nil?
       end
     end
@@ -347,7 +348,7 @@ module Heddle
         else
           @running.delete(task)
         end
-        give_turns
+        give_turn
       end
       @ended.open if @running.empty?
       successor
@@ -364,46 +365,48 @@ module Heddle
       @lock.synchronize do
         raise_closed if @closed
         @turns[turn] = true
-        give_turns
+        give_turn
       end
       turn.wait(0) while turn.openings.zero?
       @lock.synchronize do
         raise_closed if @closed
-        yield.tap { |taken| @promised.delete(turn) if taken }
+        yield.tap { |taken| leave(turn) if taken }
       end
     ensure
-      Heddle.shield(LOCK_SECONDS) { leave(turn) } if @turns.key?(turn) || @promised.key?(turn)
+      Heddle.shield(LOCK_SECONDS) { @lock.synchronize { leave(turn) } } if @turns.key?(turn) || @promised.equal?(turn)
     end
 
+    # Call this under the lock.
     def leave(turn)
-      @lock.synchronize do
-        @turns.delete(turn) || @promised.delete(turn)
-        give_turns
+      Thread.handle_interrupt(Object => :never) do
+        @turns.delete(turn)
+        @promised = nil if @promised.equal?(turn)
+        give_turn
       end
     end
 
-    # Gives a turn for each free place, to the longest waiters first. Call this under the lock. An exception in here
-    # would lose a place.
-    def give_turns
-      return if @turns.empty?
+    # Gives the longest waiter a turn, if there is a place. The next one gets its turn when this one has taken its own:
+    # otherwise that one, or a newcomer, might run earlier and take the place before. Call this under the lock. An
+    # exception in here would lose a place.
+    def give_turn
+      return if @turns.empty? || @promised
 
       Thread.handle_interrupt(Object => :never) do
-        while !@turns.empty? && room?
-          turn, = @turns.shift
-          @promised[turn] = true
-          turn.open
-        end
+        next unless room?
+
+        @promised, = @turns.shift
+        @promised.open
       end
     end
 
     # Call this under the lock. Tasks that were cancelled in the queue take no room.
     def room?
-      return true if @running.size + @queue.size + @promised.size < @size + @queue_limit
+      return true if @running.size + @queue.size + (@promised ? 1 : 0) < @size + @queue_limit
       return false if @withdrawals == (withdrawals = Task.withdrawals)
 
       @withdrawals = withdrawals
       @queue.reject!(&:ended?)
-      @running.size + @queue.size + @promised.size < @size + @queue_limit
+      @running.size + @queue.size + (@promised ? 1 : 0) < @size + @queue_limit
     end
 
     # Call this under the lock.

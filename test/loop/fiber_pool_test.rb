@@ -147,4 +147,20 @@ class FiberPoolTest < Minitest::Test
       assert_equal :outer, long.value
     end
   end
+
+  # Two places become free at once; the first of them belongs to whoever has waited longer, although that one has not
+  # run yet when the other comes.
+  def test_a_newcomer_does_not_overtake_one_whose_turn_has_come
+    Heddle.run do
+      order = []
+      pool = Heddle::FiberPool.new(1, queue: 2)
+      running, *queued = Array.new(3) { pool.spawn { sleep(0.01) } }
+      waiter = Heddle.spawn { pool.spawn { order << :waiter } }
+      queued.each(&:cancel)
+      pool.spawn { order << :newcomer }
+      [waiter, running].each(&:wait)
+      pool.wait
+      assert_equal %i[waiter newcomer], order
+    end
+  end
 end
