@@ -4,31 +4,9 @@ require "test_helper"
 require "support/simulated"
 require "monitor"
 
-# Ruby's locks and queues, and everything of Heddle's that hands out places, among tasks that are cancelled and run out
-# of time at any moment.
+# Ruby's locks and queues, among tasks that are cancelled and run out of time at any moment.
 class SimulatedLocksTest < Minitest::Test
   include Simulated
-
-  # @return [Integer] how many were ended
-  def among_interruptions(world, count, deadlines: true, &block)
-    tasks = Array.new(count) { |number| Heddle.spawn { one(world, number, deadlines, &block) } }
-    striker = Heddle.spawn do
-      loop do
-        sleep(world.draw(0.0..1.5))
-        tasks.sample(random: world.random).cancel
-      end
-    end
-    tasks.each(&:wait)
-    striker.cancel
-    tasks.count { |task| task.status == :cancelled || task.value == :late }
-  end
-
-  def one(world, number, deadlines)
-    sleep(world.draw(0.0..2.0))
-    Heddle.deadline(deadlines ? world.draw(0.05..4.0) : nil) { yield number }
-  rescue Heddle::DeadlineExceeded
-    :late
-  end
 
   def test_a_mutex_has_one_owner_and_comes_back
     ended = 0
@@ -89,30 +67,6 @@ class SimulatedLocksTest < Minitest::Test
       end
       assert_operator taken + things, :<=, 10
       refute_predicate lock, :locked?
-    end
-  end
-
-  def test_a_pool_has_its_places_back
-    simulate(150) do |world|
-      limit = world.draw(1..4)
-      pool = Heddle::FiberPool.new(limit)
-      inside = most = 0
-      among_interruptions(world, 20, deadlines: false) do # they would bind the pool's tasks
-        pool.spawn do
-          most = [most, inside += 1].max
-          sleep(world.draw(0.0..0.5))
-        ensure
-          inside -= 1
-        end.value
-      rescue Heddle::TaskCancelled
-        nil
-      end
-      sleep 1
-      assert_operator most, :<=, limit
-      assert_equal 0, inside
-      before = world.now
-      Array.new(limit) { pool.spawn { sleep 10 } }.each(&:value)
-      assert_in_delta 10, world.now - before, 0.001 # all at once
     end
   end
 end

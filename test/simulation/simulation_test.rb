@@ -130,6 +130,7 @@ class SimulationTest < Minitest::Test
       end
       socket = TCPSocket.new("api.example", 4000)
       socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, true)
+      socket.setsockopt(:TCP, :KEEPCNT, 3)
       assert_equal ["10.1.2.3", 4000], [socket.remote_address.ip_address, socket.peeraddr[1]]
       socket.puts("line")
       assert_equal "line\n", socket.read

@@ -283,7 +283,8 @@ class SimulatedTasksTest < Minitest::Test
       free = Array.new(size, now)
       spans.each { |span| free[free.index(free.min)] += nanoseconds(span) }
       account.scopes.each { |scope| scope.unsure = true } # the tasks inherit the deadline, and fail at its end, too
-      waiting(account, "a map", -> { free.max }) { Heddle::FiberPool.new(size, queue: 2).map(spans) { |span| sleep(span) } }
+      pool = Heddle::FiberPool.new(size, queue: 2)
+      waiting(account, "a map", -> { free.max }) { pool.map(spans) { |span| sleep(span) } }
     end
   end
   private_constant :Scope, :Account, :Forest

@@ -19,4 +19,29 @@ module Simulated
      stall: world.draw(0.0..0.002),
      bandwidth: (world.draw < 0.3) ? world.draw(20_000..2_000_000) : nil}
   end
+
+  # Runs the block in tasks that are cancelled, and run out of time, at any moment.
+  #
+  # @return [Integer] how many were ended
+  def among_interruptions(world, count, deadlines: true, &block)
+    tasks = Array.new(count) { |number| Heddle.spawn { until_it_is_late(world, number, deadlines, &block) } }
+    striker = Heddle.spawn do
+      loop do
+        sleep(world.draw(0.0..1.5))
+        tasks.sample(random: world.random).cancel
+      end
+    end
+    tasks.each(&:wait)
+    striker.cancel
+    tasks.count { |task| task.status == :cancelled || task.value == :late }
+  end
+
+  private
+
+  def until_it_is_late(world, number, deadlines)
+    sleep(world.draw(0.0..2.0))
+    Heddle.deadline(deadlines ? world.draw(0.05..4.0) : nil) { yield number }
+  rescue Heddle::DeadlineExceeded
+    :late
+  end
 end

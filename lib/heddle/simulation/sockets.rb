@@ -4,6 +4,10 @@ module Heddle
   class Simulation
     # Ruby's classes of sockets: a socket of the world is a UNIX socket underneath.
     module Sockets
+      # What UNIX sockets say to an option of TCP; the last one is Ruby's own, to the names :TCP and "TCP".
+      NOT_OF_UNIX = [Errno::EOPNOTSUPP, Errno::ENOPROTOOPT, SocketError].freeze
+      private_constant :NOT_OF_UNIX
+
       # Prepended to BasicSocket.
       module Basic
         # @api private
@@ -33,7 +37,7 @@ module Heddle
         # @api private
         def setsockopt(*arguments)
           super
-        rescue Errno::EOPNOTSUPP, Errno::ENOPROTOOPT
+        rescue *NOT_OF_UNIX
           raise unless Sockets.side_of(self)
 
           0 # an option of TCP
@@ -45,7 +49,7 @@ module Heddle
           return side.error_option if side && Sockets.error?(*arguments)
 
           super
-        rescue Errno::EOPNOTSUPP, Errno::ENOPROTOOPT
+        rescue *NOT_OF_UNIX
           raise unless Sockets.side_of(self)
 
           Socket::Option.int(:INET, :TCP, :NODELAY, 1)

@@ -10,6 +10,8 @@ module Heddle
       class Substitute
         # @return [String]
         attr_writer :name
+        # @return [Boolean] an error ends the run
+        attr_writer :report_on_exception
 
         def initialize(world, block)
           @alive = true
