@@ -130,7 +130,8 @@ class SimulationTest < Minitest::Test
       end
       socket = TCPSocket.new("api.example", 4000)
       socket.setsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY, true)
-      socket.setsockopt(:TCP, :KEEPCNT, 3)
+      socket.setsockopt(:TCP, :NODELAY, true)
+      assert socket.getsockopt(:TCP, :NODELAY).bool
       assert_equal ["10.1.2.3", 4000], [socket.remote_address.ip_address, socket.peeraddr[1]]
       socket.puts("line")
       assert_equal "line\n", socket.read
@@ -361,6 +362,17 @@ class SimulationTest < Minitest::Test
       assert_raises(Heddle::Simulation::Error) { Heddle::Simulation.run(seeds: 1) { nil } }
     end
     assert_raises(Heddle::Simulation::Error) { Heddle.run { Heddle::Simulation.run(seeds: 1) { nil } } }
+  end
+
+  def test_a_stream
+    run_world do |world|
+      world.host("api.example") { |server| server.tcp(80) { |socket| socket.write(socket.readpartial(5)) } }
+      stream = Heddle::Stream.connect("api.example", 80)
+      stream.write("hello")
+      stream.flush
+      assert_equal "hello", stream.read(5)
+      stream.close
+    end
   end
 
   def test_sockets_that_connect_by_themselves

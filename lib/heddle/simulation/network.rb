@@ -8,12 +8,12 @@ module Heddle
   class Simulation
     # The hosts, and the computer that the code under test runs on: who serves which address, and how sockets connect.
     class Network
-      FIRST_PORT = 49_152 # RFC 6335
+      PORTS = (49_152..65_535) # for clients (RFC 6335)
       UNREACHABLE = 3.0   # seconds until a router says so
       SYN_RETRIES = [1, 2, 4, 8, 16, 32, 64].freeze # seconds between Linux's tries to connect
       OWN = {Socket::AF_INET => "10.255.0.1", Socket::AF_INET6 => "fd00::1"}.freeze # of the code under test
       LOOPBACK = %w[127.0.0.1 ::1].freeze
-      private_constant :FIRST_PORT, :UNREACHABLE, :SYN_RETRIES, :OWN, :LOOPBACK
+      private_constant :PORTS, :UNREACHABLE, :SYN_RETRIES, :OWN, :LOOPBACK
 
       # @return [Datagrams]
       attr_reader :datagrams
@@ -28,8 +28,7 @@ module Heddle
         @own.link = Link.new(latency: 0.00002)
         @own.addresses.each { |address| @served[address] = @own }
         @datagrams = Datagrams.new(world, self)
-        @port = FIRST_PORT
-        @opened = 0
+        @taken = @opened = 0
       end
 
       # @return [Host]
@@ -51,8 +50,8 @@ module Heddle
       # @return [Host, nil] whose address it is
       def host_at(address) = address.unix? ? @own : @served[address.ip_address]
 
-      # @return [Integer] a port that nobody uses
-      def free_port = @port += 1
+      # @return [Integer] each port in turn
+      def free_port = PORTS.begin + ((@taken += 1) % PORTS.size)
 
       # @param remote [Addrinfo]
       # @return [Addrinfo] the own end of a connection to there

@@ -4,10 +4,6 @@ module Heddle
   class Simulation
     # Ruby's classes of sockets: a socket of the world is a UNIX socket underneath.
     module Sockets
-      # What UNIX sockets say to an option of TCP; the last one is Ruby's own, to the names :TCP and "TCP".
-      NOT_OF_UNIX = [Errno::EOPNOTSUPP, Errno::ENOPROTOOPT, SocketError].freeze
-      private_constant :NOT_OF_UNIX
-
       # Prepended to BasicSocket.
       module Basic
         # @api private
@@ -36,23 +32,18 @@ module Heddle
 
         # @api private
         def setsockopt(*arguments)
-          super
-        rescue *NOT_OF_UNIX
-          raise unless Sockets.side_of(self)
+          side = Sockets.side_of(self)
+          return 0 if side && Sockets.of_protocol?(*arguments) # TCP's, say
 
-          0 # an option of TCP
+          super
         end
 
         # @api private
         def getsockopt(*arguments)
-          side = Sockets.side_of(self)
-          return side.error_option if side && Sockets.error?(*arguments)
+          side = Sockets.side_of(self) or return super
+          return side.error_option if side.respond_to?(:error_option) && Sockets.error?(*arguments)
 
-          super
-        rescue *NOT_OF_UNIX
-          raise unless Sockets.side_of(self)
-
-          Socket::Option.int(:INET, :TCP, :NODELAY, 1)
+          Sockets.of_protocol?(*arguments) ? Socket::Option.int(:INET, :TCP, :NODELAY, 1) : super
         end
       end
 
@@ -253,6 +244,12 @@ module Heddle
         def error?(level, option = nil)
           [Socket::SOL_SOCKET, :SOCKET, "SOCKET"].include?(level) &&
             [Socket::SO_ERROR, :ERROR, "ERROR"].include?(option)
+        end
+
+        # @return [Boolean] whether an option is a protocol's, which names may stand for: a UNIX socket knows none
+        def of_protocol?(level, *)
+          level = level.level if level.is_a?(Socket::Option)
+          ![Socket::SOL_SOCKET, :SOCKET, :SOL_SOCKET, "SOCKET", "SOL_SOCKET"].include?(level)
         end
 
         # @return [String]
