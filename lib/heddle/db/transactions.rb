@@ -211,6 +211,7 @@ module Heddle
       end
 
       def undo_frame(frame)
+        depth = @frames.size - 1
         if !in_transaction? && !closed? # the server has ended it, or never began it
           @frames.pop
           forget_transaction if @frames.empty?
@@ -225,27 +226,34 @@ module Heddle
           control("rollback", anyway: true) { note(@driver.rollback, "rollback").tap { drop_frames } }
         end
       ensure
-        drop_frames if closed?
+        cut(depth) if depth && closed?
       end
 
       # Rolls back to this depth. If that fails, closes the connection, which rolls back everything.
       def unwind(depth)
         return if @frames.size <= depth
-        return drop_frames if closed?
+        return cut(depth) if closed?
 
         Heddle.shield(ROLLBACK_TIME) do
           undo_frame(@frames.last) while @frames.size > depth
         end
       rescue Error, SystemCallError, DeadlineExceeded
-        close_undone
+        close_undone(depth)
       ensure
-        close_undone if @frames.size > depth # struck meanwhile
+        close_undone(depth) if @frames.size > depth # struck meanwhile
       end
 
-      def close_undone
+      def close_undone(depth)
         @driver.close
       ensure
-        drop_frames
+        cut(depth)
+      end
+
+      # Of a closed connection. The transactions around this depth stay until their own ends: what their blocks ask a
+      # pool for meanwhile must not run outside of them, on another connection.
+      def cut(depth)
+        @frames.slice!(depth..)
+        @frames.empty? ? forget_transaction : forget_failure
       end
 
       def drop_frames

@@ -54,6 +54,26 @@ module DatabaseSuite
       end
     end
 
+    # The block goes on behind the loss of its connection in a nested transaction.
+    def test_nothing_of_a_lost_transaction_goes_to_another_connection
+      with_numbers do |_, table|
+        with_pool(size: 2) do |pool|
+          ways = [->(db) { db.transaction { db.close } }, ->(db) { db.start_transaction.close || db.rollback }]
+          ways.each do |lose|
+            assert_raises(Heddle::DB::ConnectionLost) do
+              pool.transaction do |db|
+                assert_raises(Heddle::DB::ConnectionLost) { lose.call(db) }
+                assert_equal 1, db.transaction_depth
+                assert_raises(Heddle::DB::ConnectionLost) { pool.exec("insert into #{table} values (1)") }
+              end
+            end
+          end
+          assert_equal [], seen(table)
+          assert_equal 1, pool.exec("insert into #{table} values (1)")
+        end
+      end
+    end
+
     def test_a_busy_connection_is_not_handed_on
       with_pool(size: 1) do |pool|
         pool.with do |db|
