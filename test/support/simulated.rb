@@ -8,6 +8,10 @@ module Simulated
   FIRST = Integer(ENV.fetch("SIMULATION_SEED") { Time.now.strftime("%Y%m%d000") })
   TIMES = Integer(ENV.fetch("SIMULATION_RUNS", "1"))
 
+  def self.included(test)
+    test.hard_deadline(60 * TIMES)
+  end
+
   # Calls the block for this many seeds. A line on stderr says which one failed.
   def simulate(count, **options, &block)
     Heddle::Simulation.run(seeds: (FIRST...FIRST + (count * TIMES)), **options, &block)
