@@ -19,10 +19,11 @@ class SimulatedKeptConnectionsTest < Minitest::Test
     Heddle::NetHTTP.keep_alive(false)
   end
 
-  # No answer is for another request, a POST reaches the server once at most, and what succeeded did reach it.
+  # Among cancels and deadlines, no answer is for another request, a POST reaches the server once at most, and what
+  # succeeded did reach it.
   def test_answers_belong_to_their_requests
-    answered = refused = 0
-    simulate(150) do |world|
+    answered = refused = cancelled = 0
+    simulate(100) do |world|
       served = Hash.new(0)
       world.host("one.example") { |host| serve(host, world, served) }
       world.host("two.example") { |host| serve(host, world, served) }
@@ -31,11 +32,13 @@ class SimulatedKeptConnectionsTest < Minitest::Test
       outcomes = tasks.flat_map(&:value)
       answered += outcomes.count(:answered)
       refused += outcomes.count(:failed)
+      cancelled += outcomes.count(:cancelled)
       repeated = served.select { |(verb, _), count| verb == "POST" && count > 1 }
       assert_empty repeated
     end
     assert_operator answered, :>, refused # the world is bad, but not that bad
     assert_operator refused, :>, 0
+    assert_operator cancelled, :>, 0
     assert_operator Heddle::NetHTTP.stats[:reused], :>, 0
   end
 
@@ -51,6 +54,17 @@ class SimulatedKeptConnectionsTest < Minitest::Test
   end
 
   def ask(world, id)
+    asking = Heddle.spawn { request(world, id) }
+    if world.draw < 0.2
+      sleep(world.draw(0.0..4.0))
+      asking.cancel
+    end
+    asking.value
+  rescue Heddle::TaskCancelled
+    :cancelled
+  end
+
+  def request(world, id)
     http = Net::HTTP.new((world.draw < 0.5) ? "one.example" : "two.example")
     http.open_timeout = http.read_timeout = 5
     path = "/#{id}"

@@ -19,7 +19,7 @@ class SimulatedLocksTest < Minitest::Test
           inside += 1 if mutex.owned?
           raise "#{inside} owners" if inside > 1
 
-          sleep(world.draw(0.0..0.5))
+          sleep(span(world, 0.0..0.5))
         ensure
           inside -= 1 if mutex.owned?
         end
@@ -37,7 +37,7 @@ class SimulatedLocksTest < Minitest::Test
       put, got = [], []
       among_interruptions(world, 20) do |number|
         if number.even?
-          5.times { |turn| sleep(world.draw(0.0..0.3)) && queue.push([number, turn]) && put << [number, turn] }
+          5.times { |turn| sleep(span(world, 0.0..0.3)) && queue.push([number, turn]) && put << [number, turn] }
         else
           5.times { got << queue.pop }
         end

@@ -15,25 +15,29 @@ class SimulatedPermitsTest < Minitest::Test
 
   # The users of one kind of permit.
   class Users
-    attr_reader :most, :served
+    attr_reader :most, :served, :idle
 
-    def initialize(world)
-      @world = world
+    def initialize(world, limit)
+      @world, @limit = world, limit
       @inside = @most = @served = @last = 0
       @waiting = {}
-      @overtaken = []
+      @overtaken, @idle = [], []
+      @since = world.now
     end
 
     # The block gets the number of its request; it calls {#use} while it has the permit.
     def request
+      pass
       @waiting[number = @last += 1] = true
       yield number
     ensure
+      pass
       @waiting.delete(number)
     end
 
     # A user that came earlier and still waits was overtaken, unless its turn comes within this very moment.
     def use(number)
+      pass
       @waiting.delete(number)
       @most = [@most, @inside += 1].max
       @served += 1
@@ -41,6 +45,7 @@ class SimulatedPermitsTest < Minitest::Test
       @overtaken << [@world.now, number, earlier] unless earlier.empty?
       yield
     ensure
+      pass
       @inside -= 1
     end
 
@@ -53,19 +58,26 @@ class SimulatedPermitsTest < Minitest::Test
 
     private
 
+    # Notes a time in which there was a permit, and somebody who waited for one.
+    def pass
+      now = @world.now
+      @idle << [@since, now, @inside, @waiting.keys] if now > @since && @inside < @limit && @waiting.any?
+      @since = now
+    end
+
     def late?(number, at) = enter_times.fetch(number, at) > at
   end
   private_constant :Users
 
   # `take` is called with a block that is to be called with a permit.
-  def contend(world, limit, ordered: true, count: 20, again: nil, **options, &take)
-    users = Users.new(world)
+  def contend(world, limit, ordered: true, busy: true, count: 20, again: nil, **options, &take)
+    users = Users.new(world, limit)
     ended = among_interruptions(world, count, **options) do
       world.draw(1..3).times do
         users.request do |number|
           take.call(-> {
             users.enter_times[number] = world.now
-            users.use(number) { sleep(world.draw(0.0..0.5)) }
+            users.use(number) { sleep(span(world, 0.0..0.5)) }
           })
         end
       end
@@ -73,6 +85,7 @@ class SimulatedPermitsTest < Minitest::Test
     sleep 5 # for what tasks of a pool still do
     assert_operator users.most, :<=, limit
     assert_empty users.overtaken if ordered
+    assert_empty users.idle if ordered && busy
     assert_all_there(world, limit, &again || take)
     @contended = (@contended || 0) + users.served
     @ended = (@ended || 0) + ended
@@ -142,7 +155,7 @@ class SimulatedPermitsTest < Minitest::Test
       pool = Heddle::FiberPool.new(limit, queue: world.draw(0..3))
       contend(world, limit, ordered: false, again: ->(use) { pool.map([1]) { use.call } }) do |use|
         pool.map(1..world.draw(1..3)) do |item|
-          (item == 1) ? use.call : sleep(world.draw(0.0..0.2))
+          (item == 1) ? use.call : sleep(span(world, 0.0..0.2))
           raise "a block fails" if world.draw < 0.05
         end
       rescue RuntimeError
@@ -155,7 +168,7 @@ class SimulatedPermitsTest < Minitest::Test
   def test_a_pool_of_connections
     simulate(60) do |world|
       limit = world.draw(1..4)
-      pool = Heddle::DB::Pool.new("sqlite::memory:", size: limit, checkout_timeout: world.draw(0.5..60.0),
+      pool = Heddle::DB::Pool.new("sqlite::memory:", size: limit, checkout_timeout: span(world, 0.5..60.0),
         idle: world.draw(0.5..5.0), max_lifetime: world.draw(0.5..5.0))
       contend(world, limit) do |use|
         pool.with do |db|
@@ -182,7 +195,7 @@ class SimulatedPermitsTest < Minitest::Test
         url = "sqlite://#{folder}/#{turn += 1}.db"
         all = Array.new(24) { Heddle::DB.connect(url, timeout: nil, synchronous: :off) }
         all.first.exec("create table t (n integer)")
-        contend(world, 1) do |use|
+        contend(world, 1, busy: false) do |use| # the first in the line naps
           db = all.pop
           db.transaction do
             use.call
@@ -228,14 +241,14 @@ class SimulatedPermitsTest < Minitest::Test
           while (line = socket.gets)
             next socket.write("VERSION 1.6.40\r\n") if line.start_with?("version")
 
-            asked = Users.new(world) if asked.nil?
-            asked.use(0) { sleep(world.draw(answer_after)) }
+            asked ||= Users.new(world, limit)
+            asked.use(0) { sleep(span(world, answer_after)) }
             socket.write("EN\r\n")
           end
         end
       end
       cache = Heddle::Memcached.new("cache.example", timeout: 30, pool: limit)
-      users = Users.new(world)
+      users = Users.new(world, limit)
       ended = among_interruptions(world, 20) do
         world.draw(1..3).times { users.request { cache.get("key") } }
       end

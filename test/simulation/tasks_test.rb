@@ -179,17 +179,17 @@ class SimulatedTasksTest < Minitest::Test
       end
     end
 
-    def nap(account, _depth, seconds = @world.draw(0.001..2.0))
+    def nap(account, _depth, seconds = time(0.001..2.0))
       ends = now + nanoseconds(seconds)
       waiting(account, "a sleep of #{seconds}", -> { ends }) { sleep(seconds) }
     end
 
-    def limit(account, depth, &block) = scoped(account, depth, :deadline, span, &block)
+    def limit(account, depth, &block) = scoped(account, depth, :deadline, time(0.01..4.0), &block)
 
-    def shield(account, depth) = scoped(account, depth, :shield, span)
+    def shield(account, depth) = scoped(account, depth, :shield, time(0.01..4.0))
 
-    # All its digits are in an error's message.
-    def span = @world.draw(0.01..4.0).round(5)
+    # With every other seed much happens at once. Else all digits of a span are in an error's message.
+    def time(range) = [@world.draw(range).round(@world.seed.even? ? 1 : 5), 0.001].max
 
     def scoped(account, depth, kind, seconds)
       scope = Scope.new(kind: kind, seconds: seconds, at: now + nanoseconds(seconds), failures: 0)
@@ -227,7 +227,7 @@ class SimulatedTasksTest < Minitest::Test
       other = @accounts.select { |one| one.task && !one.equal?(account) }.sample(random: @world.random) or return
       return if other.ended_at
 
-      limit = @world.draw(0.01..3.0)
+      limit = time(0.01..3.0)
       ends = now + nanoseconds(limit)
       waiting(account, "a join", -> { [ends, other.ended_at || NEVER].min }) { other.task.wait(limit) }
     end
@@ -279,12 +279,22 @@ class SimulatedTasksTest < Minitest::Test
 
     def map(account, _depth)
       size = @world.draw(1..3)
-      spans = Array.new(@world.draw(1..6)) { @world.draw(0.01..1.0) }
+      spans = Array.new(@world.draw(1..6)) { time(0.01..1.0) }
       free = Array.new(size, now)
       spans.each { |span| free[free.index(free.min)] += nanoseconds(span) }
       account.scopes.each { |scope| scope.unsure = true } # the tasks inherit the deadline, and fail at its end, too
       pool = Heddle::FiberPool.new(size, queue: 2)
-      waiting(account, "a map", -> { free.max }) { pool.map(spans) { |span| sleep(span) } }
+      live = 0
+      waiting(account, "a map", -> { free.max }) do
+        pool.map(spans) do |span|
+          live += 1
+          sleep(span)
+        ensure
+          live -= 1
+        end
+      end
+    ensure
+      complain("#{live} tasks of a map are left") if live > 0
     end
   end
   private_constant :Scope, :Account, :Forest
@@ -327,11 +337,11 @@ class SimulatedTasksTest < Minitest::Test
     parts = []
     stop = NEVER
     block_fails, other_fails = world.draw < 0.3, world.draw < 0.3
-    limit = world.draw(0.1..5.0) if world.draw < 0.4
+    limit = span(world, 0.1..5.0) if world.draw < 0.4
     stop = now + (limit * 1e9).round if limit
     task = Heddle.spawn do
       Heddle.deadline(limit) do
-        Heddle.run do
+        Heddle.run(grace: span(world, 0.1..5.0)) do
           world.draw(0..4).times { Heddle.spawn { part(world, parts, other_fails && parts.empty?) } }
           part(world, parts, false)
           stop = [stop, now].min if block_fails
@@ -342,7 +352,7 @@ class SimulatedTasksTest < Minitest::Test
       judge(parts, stop)
     end
     if world.draw < 0.5
-      sleep(world.draw(0.0..4.0))
+      sleep(span(world, 0.0..4.0))
       stop = [stop, now].min unless task.ended?
       task.cancel
     end
@@ -363,7 +373,7 @@ class SimulatedTasksTest < Minitest::Test
   end
 
   def part(world, parts, fails)
-    seconds, clean_up = world.draw(0.01..3.0), world.draw(0.01..1.0)
+    seconds, clean_up = span(world, 0.1..3.0), span(world, 0.1..1.0)
     parts << (part = Part.new(now + (seconds * 1e9).round, (clean_up * 1e9).round))
     begin
       sleep(seconds)

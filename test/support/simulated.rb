@@ -24,6 +24,14 @@ module Simulated
      bandwidth: (world.draw < 0.3) ? world.draw(20_000..2_000_000) : nil}
   end
 
+  # A span of time. With every other seed it is a multiple of a tenth of a second, so that much happens at once.
+  #
+  # @return [Float] seconds
+  def span(world, range)
+    seconds = world.draw(range)
+    world.seed.even? ? seconds.round(1) : seconds
+  end
+
   # Runs the block in tasks that are cancelled, and run out of time, at any moment.
   #
   # @return [Integer] how many were ended
@@ -31,7 +39,7 @@ module Simulated
     tasks = Array.new(count) { |number| Heddle.spawn { until_it_is_late(world, number, deadlines, &block) } }
     striker = Heddle.spawn do
       loop do
-        sleep(world.draw(0.0..1.5))
+        sleep(span(world, 0.0..1.5))
         tasks.sample(random: world.random).cancel
       end
     end
@@ -43,8 +51,8 @@ module Simulated
   private
 
   def until_it_is_late(world, number, deadlines)
-    sleep(world.draw(0.0..2.0))
-    Heddle.deadline(deadlines ? world.draw(0.05..4.0) : nil) { yield number }
+    sleep(span(world, 0.0..2.0))
+    Heddle.deadline(deadlines ? span(world, 0.05..4.0) : nil) { yield number }
   rescue Heddle::DeadlineExceeded
     :late
   end
