@@ -361,7 +361,8 @@ class SimulatedPostgreSQLTest < Minitest::Test
     def check_left(before)
       raise "sessions are left: #{@server.sessions.keys}" unless @server.sessions.empty?
 
-      equal(before, descriptor_count)
+      # The GC may have closed some of an earlier world's.
+      raise "#{descriptor_count - before} descriptors are left" if descriptor_count > before
     end
   end
 end
