@@ -18,6 +18,9 @@ module Heddle
   #
   # The block runs in a task of {Heddle.run}, once for each seed.
   class Simulation
+    LONGEST = 100 * 365 * 86_400 # seconds of a run
+    private_constant :LONGEST
+
     # What a program may not do in a simulation.
     class Error < RuntimeError
       include Heddle::Error
@@ -52,7 +55,7 @@ module Heddle
 
         list = list_of(seeds)
         limit = positive(time_limit)
-        log = (trace == true) ? $stderr : trace || nil
+        log = log_of(trace)
         claim do
           list.reduce(0) do |digest, seed|
             world = World.new(seed, log)
@@ -74,25 +77,36 @@ module Heddle
       private
 
       def list_of(seeds)
-        list = seeds.is_a?(Integer) ? (1..seeds).to_a : Array(seeds)
-        list.each do |seed|
+        list = seeds.is_a?(Integer) ? (1..seeds) : seeds
+        list = Array(list) unless list.is_a?(Range) # which may be long, or endless
+        (list.is_a?(Range) ? list.first(1) : list).each do |seed|
           raise TypeError, "a seed must be an Integer, not #{seed.inspect}" unless seed.is_a?(Integer)
         end
-        raise ArgumentError, "there must be a seed at least, not #{seeds.inspect}" if list.empty?
+        raise ArgumentError, "there must be a seed at least, not #{seeds.inspect}" if list.first(1).empty?
 
         list
       end
 
-      def positive(seconds)
-        return seconds if seconds.is_a?(Numeric) && seconds.positive?
+      def log_of(trace)
+        return (trace == true) ? $stderr : nil if [true, false, nil].include?(trace)
+        return trace if trace.respond_to?(:puts)
 
-        raise ArgumentError, "the time limit must be positive seconds, not #{seconds.inspect}"
+        raise TypeError, "trace: must be true or something with a method puts, not #{trace.inspect}"
+      end
+
+      def positive(seconds)
+        return seconds if seconds.is_a?(Numeric) && seconds.real? && seconds.positive? && seconds <= LONGEST
+
+        raise ArgumentError, "the time limit must be positive seconds, at most #{LONGEST}, not #{seconds.inspect}"
       end
 
       def claim
         raise Error, "a simulation runs already: there is one at a time in a process, and none inside another" if @busy
-        if Fiber.current_scheduler
+        if Fiber.scheduler
           raise Error, "Heddle::Simulation.run makes a run of its own: call it outside of Heddle.run"
+        end
+        if (thread = Scheduler.open.map(&:last).find { |other| other != Thread.current })
+          raise Error, "the timers of Heddle's run in #{thread.inspect} would take the simulation's clock"
         end
 
         @busy = true

@@ -155,6 +155,90 @@ class SimulatedSocketsTest < Minitest::Test
       server.send("#{text} back", 0, from[3], from[1])
       assert_raises(Errno::EADDRINUSE) { UDPSocket.new.bind("127.0.0.1", port) }
       assert_equal "good day", text
+      assert_equal ["good day back", ["AF_INET", port, "127.0.0.1", "127.0.0.1"]], client.recvfrom(100)
+      client.close
+      server.close
+      UDPSocket.new.bind("127.0.0.1", port) # is free again
+    end
+  end
+
+  # Each way to read takes the sender of its own datagram, and a peek takes none.
+  def test_who_sent_a_datagram
+    run_world do |world|
+      world.host("echo.example") { |host| 6.times { |port| host.udp(port + 1) { |bytes, _| bytes } } }
+      socket = UDPSocket.new
+      ask = ->(port) { socket.send(port.to_s, 0, "echo.example", port) && socket.wait_readable }
+      sender = ->(flags = 0) { socket.recvfrom(10, flags).then { |text, from| [text.to_i, from[1]] } }
+      ask.call(1)
+      assert_equal [1, 1], sender.call(Socket::MSG_PEEK)
+      assert_equal [1, 1], sender.call
+      {recv: 2, recv_nonblock: 3, readpartial: 4, sysread: 5, read_nonblock: 6}.each do |method, port|
+        ask.call(port)
+        assert_equal port, socket.public_send(method, 10).to_i
+        ask.call(1)
+        assert_equal [1, 1], sender.call, method
+      end
+    end
+  end
+
+  def test_sockets_that_are_closed_take_no_descriptors
+    run_world do |world|
+      world.host("a.example") { |host| host.udp(1) { |bytes, _| bytes } }
+      before = descriptors
+      300.times do
+        UDPSocket.new.tap { |socket| socket.send("a word", 0, "a.example", 1) && socket.recv(1) }.close
+        Socket.new(:INET, :STREAM).tap { |socket| socket.bind(Addrinfo.tcp("127.0.0.1", 0)) }.close
+        TCPServer.new("127.0.0.1", 0).close
+      end
+      sleep 1
+      assert_operator descriptors, :<=, before + 20
+    end
+  end
+
+  def test_connections_that_nobody_accepted
+    before = descriptors
+    Heddle::Simulation.run(seeds: 30) do
+      server = TCPServer.new("127.0.0.1", 8080)
+      clients = Array.new(3) { TCPSocket.new("127.0.0.1", 8080) }
+      server.close
+      assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("127.0.0.1", 8080) }
+      clients.each { |client| assert_raises(Errno::ECONNRESET) { client.read } }
+      TCPServer.new("127.0.0.1", 8080)
+      clients = Array.new(3) { TCPSocket.new("127.0.0.1", 8080) }
+      clients.each(&:close)
+    end
+    GC.start
+    assert_operator descriptors, :<=, before + 20
+  end
+
+  def descriptors = Dir.children("/dev/fd").size
+
+  def test_a_thousand_wait_to_be_accepted
+    run_world do
+      server = TCPServer.new("127.0.0.1", 8080)
+      clients = Array.new(1000) { TCPSocket.new("127.0.0.1", 8080) }
+      ports = Array.new(1000) { server.accept.then { |socket| [socket.peeraddr[1], socket.close].first } }
+      assert_equal clients.map { |client| client.addr[1] }, ports
+      assert_equal :wait_readable, server.accept_nonblock(exception: false)
+    end
+  end
+
+  def test_options_of_sockets
+    run_world do |world|
+      world.host("api.example") { |host| host.tcp(80) { |socket| socket.write(socket.gets) } }
+      socket = TCPSocket.new("api.example", 80)
+      assert_equal 0, socket.getsockopt(:TCP, :NODELAY).int
+      socket.setsockopt(:TCP, :NODELAY, true)
+      assert socket.getsockopt(Socket::IPPROTO_TCP, Socket::TCP_NODELAY).bool
+      socket.setsockopt("TCP", "KEEPIDLE", 7)
+      socket.setsockopt(Socket::Option.int(:INET, :IP, :TTL, 9))
+      assert_equal [7, 9], [socket.getsockopt(:TCP, :KEEPIDLE), socket.getsockopt(:IP, :TTL)].map(&:int)
+      socket.setsockopt(:SOCKET, :KEEPALIVE, true)
+      assert socket.getsockopt(:SOCKET, :KEEPALIVE).bool
+      assert_equal 0, UDPSocket.new.getsockopt(:SOCKET, :ERROR).int
+      stream = Heddle::Stream.connect("api.example", 80, timeout: 5, keepalive: true)
+      stream.write("line\n")
+      assert_equal "line\n", stream.gets
     end
   end
 

@@ -124,6 +124,24 @@ class SimulationTest < Minitest::Test
     end
   end
 
+  def test_each_host_has_addresses_of_its_own
+    run_world do |world|
+      world.host("first.example", "10.0.0.2")
+      world.host("again.example")
+      hosts = %w[again.example three.example four.example five.example].map { |name| world.host(name) }
+      assert_equal 5, [*hosts.flat_map(&:addresses), "10.0.0.2"].uniq.size
+      world.host("six.example", "2001:DB8:0::5") { |host| host.tcp(80) { |socket| socket.write("six") } }
+      assert_equal "six", TCPSocket.new("six.example", 80).read
+    end
+  end
+
+  def test_seeds_without_an_end
+    error = assert_raises(KeyError) do
+      capture_io { Heddle::Simulation.run(seeds: 1..) { |world| raise KeyError if world.seed == 5 } }
+    end
+    assert_equal 5, error.seed
+  end
+
   def test_both_ends_and_their_addresses
     run_world do |world|
       seen = nil
@@ -224,6 +242,32 @@ class SimulationTest < Minitest::Test
     assert_equal "of the server", error.message
   end
 
+  # A failed assertion is no StandardError.
+  def test_failures_of_the_worlds_own_blocks
+    {"server" => ->(world, wrong) { world.host("a.example") { |host| host.tcp(80) { wrong.call } } },
+     "task" => ->(world, wrong) { world.start(&wrong) },
+     "switch" => ->(world, wrong) { world.at_switches { wrong.call } }}.each do |place, fault|
+      went_on = false
+      error = fails(Minitest::Assertion) do |world|
+        fault.call(world, -> { flunk(place) })
+        (place == "server") ? TCPSocket.new("a.example", 80).read : sleep(1)
+        sleep 1
+        went_on = true
+      end
+      assert_equal [place, 7, false], [error.message, error.seed, went_on]
+      refute_match(/refuses to end/, @said)
+    end
+  end
+
+  # Whatever the world's tasks are about to do, the end of the code under test ends them.
+  def test_an_end_at_any_moment
+    run_world(seeds: 1..200) do |world|
+      world.host("a.example") { |host| host.tcp(80) { |socket| socket.read } }
+      sockets = Array.new(5) { TCPSocket.new("a.example", 80) }
+      sockets.sample(random: world.random).write("x")
+    end
+  end
+
   # A cancellation, a collection, and an exception that another thread would raise, at any moment.
   def test_what_happens_at_switches
     ends = Hash.new(0)
@@ -275,7 +319,13 @@ class SimulationTest < Minitest::Test
       world.at_switches { {}.fetch(:missing) }
       sleep 2
     end
-    run_world { |world| assert_raises(ArgumentError) { world.at_switches(0.1) } }
+    over = nil
+    run_world do |world|
+      assert_raises(ArgumentError) { world.at_switches(0.1) }
+      over = world
+    end
+    assert_raises(Heddle::Simulation::Error) { over.at_switches { nil } }
+    assert_equal(1, Heddle.run { [1, sleep(0.001)].first })
   end
 
   # Of many things that go wrong, two together are one too many.
@@ -334,8 +384,34 @@ class SimulationTest < Minitest::Test
   def test_threads_and_forks
     assert_match(/Heddle\.spawn/, fails(Heddle::Simulation::Error) { Thread.new { nil } }.message)
     assert_match(/forks/, fails(Heddle::Simulation::Error) { fork }.message)
+    [-> { system("true") }, -> { `true` }, -> { Process.spawn("true") }, -> { IO.popen("true") }].each do |command|
+      assert_match(/runs a command/, fails(Heddle::Simulation::Error) { command.call }.message)
+    end
     run_world { assert_equal 3, Heddle.offload { 3 } }
     assert_equal 1, Thread.new { 1 }.value
+    assert_equal "yes\n", `echo yes`
+  end
+
+  # The loop of another thread would move the clock, or read it.
+  def test_runs_in_other_threads
+    ending = Thread::Queue.new
+    other = Thread.new { Heddle.run { ending.pop } }
+    Thread.pass until other.stop?
+    assert_match(/run in #<Thread/, assert_raises(Heddle::Simulation::Error) { run_world { nil } }.message)
+    ending << true
+    other.join
+    begun = Thread::Queue.new
+    other = Thread.new do
+      begun.pop
+      Heddle.run { nil }
+    rescue Heddle::Simulation::Error => error
+      error
+    end
+    run_world do
+      begun << true
+      nil while other.alive?
+    end
+    assert_match(/in another one/, other.value.message)
   end
 
   def test_two_threads_at_once
@@ -355,7 +431,8 @@ class SimulationTest < Minitest::Test
 
   def test_bad_arguments
     {{seeds: 0} => ArgumentError, {seeds: [1.5]} => TypeError, {seeds: ["1"]} => TypeError,
-     {time_limit: 0} => ArgumentError}.each do |options, kind|
+     {time_limit: 0} => ArgumentError, {time_limit: Float::INFINITY} => ArgumentError,
+     {time_limit: Complex(1)} => ArgumentError, {trace: 5} => TypeError}.each do |options, kind|
       assert_raises(kind, options.inspect) { Heddle::Simulation.run(**options) { nil } }
     end
     assert_raises(ArgumentError) { Heddle::Simulation.run(seeds: 1) }
@@ -366,6 +443,12 @@ class SimulationTest < Minitest::Test
       assert_raises(ArgumentError) { world.link("api.example", latency: -1..1) }
       assert_raises(ArgumentError) { world.link("api.example", loss: 2) }
       assert_raises(TypeError) { world.link("api.example", latency: "1") }
+      [-> { world.host(:api) }, -> { world.name(nil) }, -> { world.unix(5) { nil } }, -> { world.host("a", 1) },
+        -> { world.interrupt(nil, KeyError.new) }].each { |wrong| assert_raises(TypeError, &wrong) }
+      [-> { world.at_switches(7) { nil } }, -> { world.fault?(nil, "x") }, -> { world.start },
+        -> { world.name("a.example", "b.example") }, -> { world.host("a", "10.0.0.0/8") }].each do |wrong|
+        assert_raises(ArgumentError, &wrong)
+      end
       assert_raises(Heddle::Simulation::Error) { Heddle::Simulation.run(seeds: 1) { nil } }
     end
     assert_raises(Heddle::Simulation::Error) { Heddle.run { Heddle::Simulation.run(seeds: 1) { nil } } }

@@ -16,6 +16,16 @@ module Heddle
           (connected ? Errno::EISCONN : Errno::EINPROGRESS)::Errno
         end
 
+        # @return [Boolean] whether the own socket is closed, if nothing was written to it
+        def closed?
+          far.closed? || far.read_nonblock(1, exception: false).nil?
+        rescue Errno::ECONNRESET # it had something to read
+          true
+        end
+
+        # @return [Hash] what was set of IP and TCP, by level and name
+        def options = @options ||= {}
+
         # @return [Socket::Option] SO_ERROR
         def error_option = Socket::Option.int(:INET, :SOCKET, :ERROR, error || 0)
       end

@@ -5,7 +5,14 @@ module Heddle
     # UDP: a datagram arrives late, before others that were sent earlier, or not at all.
     class Datagrams
       # A socket of the code under test, which is an end of a pair. `sources` has the senders of what waits in it.
-      Side = Struct.new(:far, :local, :remote, :sources)
+      Side = Struct.new(:far, :local, :remote, :sources) do
+        # @return [Hash] what was set of IP and UDP, by level and name
+        def options = @options ||= {}
+
+        # @param peek [Boolean] whether the datagram stays
+        # @return [Addrinfo] where the datagram came from that was just read
+        def source(peek) = peek ? sources.first : sources.shift
+      end
 
       # @param world [World]
       # @param network [Network]
@@ -31,7 +38,7 @@ module Heddle
         address = Addrinfo.udp(address.ip_address, @network.free_port) if address.ip_port.zero?
         raise Errno::EADDRINUSE, address.inspect_sockaddr if @network.own.datagrams(address.ip_port)
 
-        side.local = address
+        side.local = Addrinfo.udp(address.ip_address, address.ip_port)
         @network.own.udp(address.ip_port) do |bytes, from|
           deliver(side, bytes, from)
           nil
@@ -42,14 +49,14 @@ module Heddle
       #
       # @param address [Addrinfo]
       def connect(side, address)
-        side.local ||= @network.local_for(address)
+        bind(side, @network.local_for(address)) unless side.local
         @world.start { forward(side) } unless side.remote
         side.remote = address
       end
 
       # @param address [Addrinfo]
       def send(side, bytes, address)
-        side.local ||= @network.local_for(address)
+        bind(side, @network.local_for(address)) unless side.local
         host = @network.host_at(address) or return
         faults = @world.faults_of("#{address.inspect_sockaddr} udp ##{@sent += 1}")
         @world.start do
@@ -58,6 +65,13 @@ module Heddle
           answer = service.call(bytes, side.local)
           deliver(side, answer, address) if answer && passes?(host, answer, faults)
         end
+      end
+
+      # The side's socket is closed.
+      def forget(side)
+        @sides.delete_if { |_, other| other.equal?(side) }
+        @network.own.forget_datagrams(side.local.ip_port) if side.local
+        side.far.close
       end
 
       # Closes what the world has of its sockets.
@@ -78,16 +92,18 @@ module Heddle
 
       def deliver(side, bytes, from)
         return if side.far.closed?
+        return if side.far.sendmsg_nonblock(bytes, exception: false) == :wait_writable # full: it is dropped
 
-        side.far.send(bytes, 0)
         side.sources << from
         @world.note { "#{from.inspect_sockaddr} udp #{bytes.bytesize} bytes" }
       rescue SystemCallError
-        nil # closed, or its buffer is full: datagrams are dropped then
+        nil # closed, by the garbage collector
       end
 
       def forward(side)
         loop { send(side, side.far.recv(65_536), side.remote) }
+      rescue IOError
+        nil # closed
       end
     end
     private_constant :Datagrams

@@ -74,6 +74,11 @@ module Heddle
       def datagrams(port) = @datagrams[port]
 
       # @api private
+      def forget_datagrams(port)
+        @datagrams.delete(port)
+      end
+
+      # @api private
       # @param service [Proc, Listener]
       def serve(place, service)
         @services[place] = service
@@ -88,7 +93,7 @@ module Heddle
       # @api private
       def full?(place)
         service = @services[place]
-        service.is_a?(Listener) && service.full?
+        service.is_a?(Listener) && service.full? && !service.closed?
       end
     end
   end

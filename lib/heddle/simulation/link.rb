@@ -18,9 +18,9 @@ module Heddle
       # @raise [ArgumentError, TypeError]
       def initialize(latency: 0.0005, loss: 0, reset: 0, stall: 0, bandwidth: nil)
         @latency = seconds(latency)
-        @loss = probability("loss", loss)
-        @reset = probability("reset", reset)
-        @stall = probability("stall", stall)
+        @loss = Check.probability("loss", loss)
+        @reset = Check.probability("reset", reset)
+        @stall = Check.probability("stall", stall)
         @bandwidth = rate(bandwidth)
       end
 
@@ -71,12 +71,6 @@ module Heddle
         return latency.is_a?(Range) ? (range.begin.to_f..range.end.to_f) : latency if ends.min >= 0 && ends == ends.sort
 
         raise ArgumentError, "a latency must not be negative: got #{latency.inspect}"
-      end
-
-      def probability(name, value)
-        return value if value.is_a?(Numeric) && value.between?(0, 1)
-
-        raise ArgumentError, "#{name} must be a probability between 0 and 1, not #{value.inspect}"
       end
 
       def rate(bytes)

@@ -3,7 +3,7 @@
 module Heddle
   class Simulation
     # A listening socket of the code under test. It is readable while there are connections to accept: its descriptor is
-    # an end of a pair, with a byte for each of them.
+    # an end of a pair, which has a byte to read then.
     class Listener
       # @param side [Connection::Side]
       # @param backlog [Integer] how many connections may wait to be accepted
@@ -14,26 +14,28 @@ module Heddle
       end
 
       # @return [Boolean] whether its socket is closed
-      def closed? = @side.far.closed? || @side.far.read_nonblock(1, exception: false).nil?
+      def closed? = @side.closed?
 
       # @return [Boolean] whether it takes no connection now
       def full? = @waiting.size >= @backlog
 
-      # @param descriptor [Integer] a connected socket
+      # @param socket [BasicSocket] a connected one
       # @param remote [Addrinfo]
-      def push(descriptor, remote)
-        @waiting << [descriptor, remote]
-        @side.far.write_nonblock(".")
+      # @param connection [Connection]
+      def push(socket, remote, connection)
+        @side.far.write_nonblock(".") if @waiting.empty?
+        @waiting << [socket, remote, connection]
       end
 
       # @param server [BasicSocket] its socket
       # @return [Array(BasicSocket, Addrinfo), nil] a connection
       def take(server)
-        return unless @waiting.any?
+        return if @waiting.empty?
 
-        server.read_nonblock(1)
-        descriptor, remote = @waiting.shift
-        [@socket_class.for_fd(descriptor), remote]
+        server.read_nonblock(1) if @waiting.one?
+        socket, remote, = @waiting.shift
+        socket.autoclose = false
+        [@socket_class.for_fd(socket.fileno), remote]
       end
 
       # Waits for a connection.
@@ -44,6 +46,15 @@ module Heddle
           taken = take(server) and return taken
           server.wait_readable
         end
+      end
+
+      # Resets the connections that nobody has accepted, as a system does when their server's socket is closed.
+      def refuse
+        @waiting.each do |socket, _, connection|
+          connection.reset_both
+          socket.close
+        end
+        @waiting.clear
       end
     end
     private_constant :Listener

@@ -8,12 +8,13 @@ module Heddle
   class Simulation
     # The hosts, and the computer that the code under test runs on: who serves which address, and how sockets connect.
     class Network
-      PORTS = (49_152..65_535) # for clients (RFC 6335)
+      FIRST_PORT = 49_152 # RFC 6335
+      LAST_PORT = 65_535
       UNREACHABLE = 3.0   # seconds until a router says so
       SYN_RETRIES = [1, 2, 4, 8, 16, 32, 64].freeze # seconds between Linux's tries to connect
       OWN = {Socket::AF_INET => "10.255.0.1", Socket::AF_INET6 => "fd00::1"}.freeze # of the code under test
       LOOPBACK = %w[127.0.0.1 ::1].freeze
-      private_constant :PORTS, :UNREACHABLE, :SYN_RETRIES, :OWN, :LOOPBACK
+      private_constant :FIRST_PORT, :LAST_PORT, :UNREACHABLE, :SYN_RETRIES, :OWN, :LOOPBACK
 
       # @return [Datagrams]
       attr_reader :datagrams
@@ -28,13 +29,14 @@ module Heddle
         @own.link = Link.new(latency: 0.00002)
         @own.addresses.each { |address| @served[address] = @own }
         @datagrams = Datagrams.new(world, self)
-        @taken = @opened = 0
+        @port = FIRST_PORT
+        @opened = 0
       end
 
       # @return [Host]
       def add(name, addresses)
-        addresses = ["10.0.#{@hosts.size / 250}.#{(@hosts.size % 250) + 1}"] if addresses.empty?
-        addresses.each { |address| IPAddr.new(address) }
+        Check.name(name)
+        addresses = addresses.empty? ? [free_address] : addresses.map { |address| Check.address(address) }
         host = @hosts[name] = Host.new(name, addresses)
         addresses.each { |address| @served[address] = host }
         host
@@ -50,8 +52,13 @@ module Heddle
       # @return [Host, nil] whose address it is
       def host_at(address) = address.unix? ? @own : @served[address.ip_address]
 
-      # @return [Integer] each port in turn
-      def free_port = PORTS.begin + ((@taken += 1) % PORTS.size)
+      # @return [Integer] a port that nobody uses
+      def free_port
+        loop do
+          @port = (@port == LAST_PORT) ? FIRST_PORT : @port + 1
+          return @port unless @own.serves?(@port) || @own.datagrams(@port)
+        end
+      end
 
       # @param remote [Addrinfo]
       # @return [Addrinfo] the own end of a connection to there
@@ -89,6 +96,7 @@ module Heddle
         address = Addrinfo.tcp(address.ip_address, free_port) if address.ip? && address.ip_port.zero?
         side = side_on(descriptor, address, nil)
         nil while side.far.read_nonblock(1 << 16, exception: false).is_a?(String)
+        @world.start { watch(side) }
       end
 
       # @param socket_class [Class] of accepted sockets
@@ -123,6 +131,7 @@ module Heddle
 
       # Closes what the world has of its connections.
       def close
+        @listeners.each_value(&:refuse)
         @sides.each_value { |side| side.far.close }
       end
 
@@ -132,12 +141,29 @@ module Heddle
 
       private
 
+      # @return [String] an address that no host has
+      def free_address
+        (0..).each do |number|
+          address = "10.0.#{number / 250}.#{(number % 250) + 1}"
+          return address unless @served.key?(address)
+        end
+      end
+
       def inode(descriptor) = IO.for_fd(descriptor, autoclose: false).stat.ino
 
       def side_on(descriptor, local, remote)
         far = UNIXSocket.for_fd(Core.replace(descriptor))
         side = Connection::Side.new(far, descriptor, inode(descriptor), local, remote)
         @sides[side.inode] = side
+      end
+
+      # Waits until a socket that has an address is closed.
+      def watch(side)
+        side.far.wait_readable until side.closed?
+        @listeners.delete(side.inode)&.refuse
+        forget(side)
+      rescue IOError # it connects: another pair has taken this one's place
+        nil
       end
 
       def establish(side)
@@ -193,12 +219,13 @@ module Heddle
       def accept(host, name, near)
         service = host.service(Network.place(near.remote))
         own, far = UNIXSocket.pair
-        own.autoclose = false
         away = Connection::Side.new(far, own.fileno, inode(own.fileno), near.remote, near.local)
         @sides[away.inode] = away
-        Connection.new(@world, host, name, near, away).open
-        return service.push(own.fileno, near.local) if service.is_a?(Listener)
+        connection = Connection.new(@world, host, name, near, away)
+        connection.open
+        return service.push(own, near.local, connection) if service.is_a?(Listener)
 
+        own.autoclose = false
         socket = (near.remote.unix? ? UNIXSocket : TCPSocket).for_fd(own.fileno)
         @world.start { serve(socket, service, name) }
       end

@@ -33,17 +33,30 @@ module Heddle
         # @api private
         def setsockopt(*arguments)
           side = Sockets.side_of(self)
-          return 0 if side && Sockets.of_protocol?(*arguments) # TCP's, say
+          return super unless side
 
-          super
+          option = Sockets.option(*arguments)
+          return super if option.level == Socket::SOL_SOCKET
+
+          side.options[[option.level, option.optname]] = option
+          0
+        rescue Errno::EOPNOTSUPP, Errno::ENOPROTOOPT
+          raise unless side
+
+          0 # an option that UNIX sockets do not have
         end
 
         # @api private
-        def getsockopt(*arguments)
-          side = Sockets.side_of(self) or return super
-          return side.error_option if side.respond_to?(:error_option) && Sockets.error?(*arguments)
+        def getsockopt(level, name)
+          side = Sockets.side_of(self)
+          return super unless side
 
-          Sockets.of_protocol?(*arguments) ? Socket::Option.int(:INET, :TCP, :NODELAY, 1) : super
+          unset = Sockets.option(level, name, 0)
+          key = [unset.level, unset.optname]
+          return side.options.fetch(key, unset) if unset.level != Socket::SOL_SOCKET
+          return side.error_option if unset.optname == Socket::SO_ERROR && side.is_a?(Connection::Side)
+
+          super
         end
       end
 
@@ -104,14 +117,14 @@ module Heddle
         def accept
           world = Simulation.world or return super
           accepted = world.network.listener(self).accept(self)
-          instance_of?(Socket) ? accepted : accepted.first
+          is_a?(Socket) ? accepted : accepted.first
         end
 
         # @api private
         def accept_nonblock(exception: true)
           world = Simulation.world or return super
           accepted = world.network.listener(self).take(self)
-          return instance_of?(Socket) ? accepted : accepted.first if accepted
+          return is_a?(Socket) ? accepted : accepted.first if accepted
           return :wait_readable unless exception
 
           raise IO::EAGAINWaitReadable, "accept(2) would block"
@@ -122,9 +135,9 @@ module Heddle
           return super unless Simulation.world
 
           accepted = accept
-          socket = instance_of?(Socket) ? accepted.first : accepted
+          socket = is_a?(Socket) ? accepted.first : accepted
           socket.autoclose = false
-          instance_of?(Socket) ? [socket.fileno, accepted.last] : socket.fileno
+          is_a?(Socket) ? [socket.fileno, accepted.last] : socket.fileno
         end
 
         # @api private
@@ -206,20 +219,36 @@ module Heddle
           message.bytesize
         end
 
+        # @api private
+        def close
+          side = Sockets.side_of(self) unless closed?
+          super
+          Simulation.world.network.datagrams.forget(side) if side
+        end
+
         %i[recvfrom recvfrom_nonblock].each do |name|
           # @api private
-          define_method(name) do |*arguments, **options|
-            received = super(*arguments, **options)
+          define_method(name) do |bytes, flags = 0, *buffer, **options|
+            received = super(bytes, flags, *buffer, **options)
             side = received.is_a?(Array) && Sockets.side_of(self)
-            side ? [received.first, Sockets.list(side.sources.shift)] : received
+            side ? [received.first, Sockets.list(side.source(flags.anybits?(Socket::MSG_PEEK)))] : received
           end
         end
 
         %i[recv recv_nonblock].each do |name|
           # @api private
+          define_method(name) do |bytes, flags = 0, *buffer, **options|
+            super(bytes, flags, *buffer, **options).tap do |received|
+              Sockets.side_of(self)&.source(flags.anybits?(Socket::MSG_PEEK)) if received.is_a?(String)
+            end
+          end
+        end
+
+        %i[readpartial read_nonblock sysread].each do |name|
+          # @api private
           define_method(name) do |*arguments, **options|
             super(*arguments, **options).tap do |received|
-              Sockets.side_of(self)&.sources&.shift if received.is_a?(String)
+              Sockets.side_of(self)&.source(false) if received.is_a?(String)
             end
           end
         end
@@ -240,16 +269,13 @@ module Heddle
           network && (network.side_of(io) || network.datagrams.side_of(io))
         end
 
-        # @return [Boolean] whether these arguments ask for the error of a connect
-        def error?(level, option = nil)
-          [Socket::SOL_SOCKET, :SOCKET, "SOCKET"].include?(level) &&
-            [Socket::SO_ERROR, :ERROR, "ERROR"].include?(option)
-        end
+        # @return [Socket::Option] what these arguments of setsockopt say
+        def option(level, name = nil, value = nil)
+          return level if level.is_a?(Socket::Option)
+          return Socket::Option.new(:INET, level, name, value) if value.is_a?(String)
 
-        # @return [Boolean] whether an option is a protocol's, which names may stand for: a UNIX socket knows none
-        def of_protocol?(level, *)
-          level = level.level if level.is_a?(Socket::Option)
-          ![Socket::SOL_SOCKET, :SOCKET, :SOL_SOCKET, "SOCKET", "SOL_SOCKET"].include?(level)
+          value = {true => 1, false => 0}.fetch(value, value)
+          Socket::Option.int(:INET, level, name, value)
         end
 
         # @return [String]

@@ -52,6 +52,33 @@ module Heddle
         end
       end
 
+      # Prepended to what runs commands.
+      module Commands
+        # @api private
+        # @param names [Array<Symbol>] of methods that run a command
+        def self.refusing(*names, visibility)
+          Module.new do
+            names.each do |name|
+              define_method(name) do |*arguments, **options, &block|
+                Threads.refuse("runs a command, which would take real time") if Simulation.world
+                super(*arguments, **options, &block)
+              end
+            end
+            send(visibility, *names)
+          end
+        end
+      end
+
+      # Prepended to {Scheduler}'s singleton class.
+      module SchedulerMethods
+        # @api private
+        def new(...)
+          world = Simulation.world
+          Threads.refuse("has a run of Heddle's in another one, too") if world && !world.here?
+          super
+        end
+      end
+
       # Prepended to {WorkerThreads}: the block runs in its caller, after a while.
       module WorkerMethods
         # @api private
@@ -78,7 +105,11 @@ module Heddle
       end
 
       Thread.singleton_class.prepend(ThreadMethods)
-      Process.singleton_class.prepend(ProcessMethods)
+      Process.singleton_class.prepend(ProcessMethods, Commands.refusing(:spawn, :public))
+      Kernel.prepend(Commands.refusing(:spawn, :system, :`, :private))
+      Kernel.singleton_class.prepend(Commands.refusing(:spawn, :system, :`, :public))
+      IO.singleton_class.prepend(Commands.refusing(:popen, :public))
+      Scheduler.singleton_class.prepend(SchedulerMethods)
       WorkerThreads.prepend(WorkerMethods)
     end
     private_constant :Threads

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-require "ipaddr"
 require "socket"
 require "zlib"
+require_relative "check"
 require_relative "clock"
 require_relative "faults"
 require_relative "host"
@@ -75,6 +75,7 @@ module Heddle
       # @yieldparam socket [UNIXSocket]
       def unix(path, &block)
         raise ArgumentError, "a server needs a block" unless block
+        raise TypeError, "a path must be a String, not #{path.inspect}" unless path.is_a?(String)
 
         @network.own.serve(path, block)
       end
@@ -83,8 +84,9 @@ module Heddle
       #
       # @param name [String]
       # @param addresses [Array<String>] none: there is no such name
+      # @raise [TypeError, ArgumentError]
       def name(name, *addresses)
-        @names[name.downcase] = addresses
+        @names[Check.name(name).downcase] = addresses.map { |address| Check.address(address) }
       end
 
       # Nothing passes between the host and the code under test, until {#heal}.
@@ -110,6 +112,8 @@ module Heddle
 
       # Runs the block in a task of the world's.
       def start(&block)
+        raise ArgumentError, "World#start needs a block" unless block
+
         @work << block
       end
 
@@ -119,6 +123,7 @@ module Heddle
       # @param name [String] what goes wrong
       # @return [Boolean] whether it goes wrong now
       def fault?(probability, name)
+        Check.probability("probability", probability)
         count = @named[name] += 1
         @faults.happens?(probability, "#{name} (#{count})").tap { |happens| note { name } if happens }
       end
@@ -131,7 +136,9 @@ module Heddle
       # @yieldparam number [Integer] of the moment, from 1
       def at_switches(probability = 1, &block)
         raise ArgumentError, "World#at_switches needs a block" unless block
+        raise Error, "this world is over" unless Simulation.world.equal?(self)
 
+        Check.probability("probability", probability)
         @at_switches << [probability, block]
         Core.at_switches = true
       end
@@ -141,12 +148,16 @@ module Heddle
       # @param task [Task]
       # @param exception [Exception]
       def interrupt(task, exception)
-        task.interrupt(exception)
+        Check.task(task).interrupt(exception)
       end
 
       # @api private
+      # @return [Boolean] whether this is the simulation's thread
+      def here? = Thread.current == @thread
+
+      # @api private
       def at_switch
-        return if Thread.current != @thread
+        return unless here?
         raise Error, "the block of World#at_switches must not wait" if @switching
 
         @switching = true
@@ -154,7 +165,8 @@ module Heddle
         @at_switches.each_with_index do |(probability, block), index|
           block.call(number) if @faults.happens?(probability, "switch #{number}#{" (#{index + 1})" if index.positive?}")
         end
-      rescue => error
+      rescue Exception => error # rubocop:disable Lint/RescueException -- a failed assertion, say; the run raises it
+        Core.at_switches = false
         failed(error)
       ensure
         @switching = false
@@ -179,9 +191,12 @@ module Heddle
         Core.enter(self, @seed & 0xffff_ffff_ffff_ffff, Clock::START, Clock::START + (limit * 1e9).round)
         Heddle.run { beside_services { yield self } }
       ensure
-        close
-        clear_process
-        Core.leave
+        begin
+          close
+          clear_process
+        ensure
+          Core.leave
+        end
       end
 
       # ---- what the core asks
@@ -245,15 +260,18 @@ module Heddle
         [services, *@running.keys].each { |task| task&.cancel }
       end
 
+      # The task enters itself: when it waits, the code under test may end before the spawner goes on.
       def work(block)
-        task = Heddle.spawn do
+        Heddle.spawn do
+          @running[Task.current] = true
           block.call
-        rescue => error
+        rescue Cancellation
+          raise
+        rescue Exception => error # rubocop:disable Lint/RescueException -- a failed assertion, say; the run raises it
           failed(error)
         ensure
-          @running.delete(task)
+          @running.delete(Task.current)
         end
-        @running[task] = true unless task.ended?
       end
 
       def failed(error)
