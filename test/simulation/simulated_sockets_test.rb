@@ -66,6 +66,36 @@ class SimulatedSocketsTest < Minitest::Test
     end
   end
 
+  # The kernel resets them; nobody would ever answer.
+  def test_a_server_that_closes_before_it_has_accepted
+    open = Dir.children("/dev/fd").size
+    run_world do
+      server = TCPServer.new("localhost", 8080)
+      server.listen(200)
+      clients = Array.new(100) { TCPSocket.new("localhost", 8080) }
+      clients.first.write("hello")
+      server.close
+      assert_raises(Errno::ECONNREFUSED) { TCPSocket.new("localhost", 8080) }
+      clients.each { |client| assert_raises(Errno::ECONNRESET) { client.read } }
+      server = TCPServer.new("localhost", 8080)
+      TCPSocket.new("localhost", 8080).write("hello")
+      server.wait_readable
+    end
+    GC.start
+    assert_operator Dir.children("/dev/fd").size, :<=, open + 20
+  end
+
+  def test_as_many_clients_as_a_backlog_takes
+    run_world do
+      server = TCPServer.new("localhost", 8080)
+      clients = Array.new(400) { Heddle.spawn { TCPSocket.new("localhost", 8080).tap { |client| client.write("x") } } }
+      clients.each(&:wait)
+      accepted = Array.new(400) { server.accept }
+      assert_equal ["x"], accepted.map { |socket| socket.read(1) }.uniq
+      assert_equal :wait_readable, server.accept_nonblock(exception: false)
+    end
+  end
+
   def test_a_server_by_socket
     run_world do
       servers = Socket.tcp_server_sockets("127.0.0.1", 8080)
@@ -153,9 +183,9 @@ class SimulatedSocketsTest < Minitest::Test
       client.send("good day", 0, "127.0.0.1", port)
       text, from = server.recvfrom(100)
       server.send("#{text} back", 0, from[3], from[1])
+      assert_equal ["good day back", ["AF_INET", port, "127.0.0.1", "127.0.0.1"]], client.recvfrom(100)
       assert_raises(Errno::EADDRINUSE) { UDPSocket.new.bind("127.0.0.1", port) }
       assert_equal "good day", text
-      assert_equal ["good day back", ["AF_INET", port, "127.0.0.1", "127.0.0.1"]], client.recvfrom(100)
       client.close
       server.close
       UDPSocket.new.bind("127.0.0.1", port) # is free again

@@ -110,6 +110,42 @@ class SimulationTest < Minitest::Test
     assert_operator Time.now.year, :<, 2030
   end
 
+  # Neither the clock of the run before nor its numbers matter; those of the program go on as its own seed has them.
+  def test_what_one_run_leaves_to_the_next
+    srand(5)
+    numbers = [rand, rand]
+    runs = Array.new(2) do
+      srand(5)
+      first, seen = rand, nil
+      run_world do |world|
+        600.times { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+        seen = [world.now, rand, [*1..9].shuffle, Random.rand]
+      end
+      [first, seen, rand]
+    end
+    assert_equal(*runs)
+    assert_equal numbers.first, runs.first.first
+    refute_includes numbers, runs.first[1][1]
+  ensure
+    srand
+  end
+
+  # Fields of a Hash without braces look like options.
+  def test_queues_take_what_ruby_lets_them_take
+    queue = Thread::Queue.new
+    queue.push(timeout: 5)
+    queue.push(a: 1)
+    assert_equal [{timeout: 5}, {a: 1}], [queue.pop, queue.pop]
+    skip "no timeouts before Ruby 3.2" if RUBY_VERSION < "3.2"
+    run_world do |world|
+      assert_nil queue.pop(timeout: -1)
+      assert_equal 0, world.now
+      assert_nil queue.pop(timeout: 1.5)
+      assert_nil Thread::SizedQueue.new(1).push(1).push(2, timeout: 1.5)
+      assert_equal 3, world.now
+    end
+  end
+
   def test_refused_unknown_and_hanging
     run_world do |world|
       world.host("api.example", "10.1.2.3")
@@ -210,6 +246,37 @@ class SimulationTest < Minitest::Test
     end
   end
 
+  # A segment that stalls keeps back what follows, and nothing else.
+  def test_what_left_before_a_stall_arrives
+    got = []
+    run_world(seeds: 1..20) do |world|
+      bytes = 0
+      world.host("api.example") { |server| server.tcp(80) { |socket| loop { bytes += socket.readpartial(9000).size } } }
+      socket = TCPSocket.new("api.example", 80)
+      world.link("api.example", latency: 0.5, stall: 0.2)
+      20.times { socket.write("x" * 1448) }
+      sleep 10
+      world.link("api.example")
+      socket.write("x")
+      sleep 10
+      got << bytes
+    end
+    assert_operator got.count(&:positive?), :>, 5, got.inspect
+    assert_operator got.max, :<, 20 * 1448
+  end
+
+  def test_an_end_that_is_always_lost
+    run_world do |world|
+      ended = false
+      world.host("api.example") { |server| server.tcp(80) { |socket| socket.read.then { ended = true } } }
+      socket = TCPSocket.new("api.example", 80)
+      world.link("api.example", loss: 1)
+      socket.close
+      sleep 10_000
+      refute ended
+    end
+  end
+
   def test_bandwidth_and_a_full_buffer
     run_world do |world|
       world.host("api.example") { |server| server.tcp(80) { |socket| socket.read } }
@@ -265,6 +332,13 @@ class SimulationTest < Minitest::Test
       world.host("a.example") { |host| host.tcp(80) { |socket| socket.read } }
       sockets = Array.new(5) { TCPSocket.new("a.example", 80) }
       sockets.sample(random: world.random).write("x")
+    end
+  end
+
+  def test_the_world_exits
+    fails(SystemExit) do |world|
+      world.start { exit(3) }
+      sleep 2
     end
   end
 

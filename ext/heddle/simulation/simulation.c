@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static VALUE world = Qnil; // answers; nil outside of a simulation
@@ -107,6 +108,20 @@ static VALUE core_replace(VALUE self, VALUE descriptor)
     return INT2NUM(ends[1]);
 }
 
+/*
+ * call-seq: Core.inode(descriptor) -> Integer or nil
+ *
+ * By which an open file is known; nil if nothing is open there.
+ *
+ * @api private
+ */
+static VALUE core_inode(VALUE self, VALUE descriptor)
+{
+    (void)self;
+    struct stat file;
+    return fstat(NUM2INT(descriptor), &file) < 0 ? Qnil : ULL2NUM(file.st_ino);
+}
+
 // ---- look-ups
 
 struct name_question {
@@ -198,6 +213,9 @@ static VALUE core_draw(VALUE self, VALUE name)
 
 // ---- the clock
 
+static deadline_t last_read;
+static int readings; // of last_read
+
 /*
  * call-seq: Core.enter(world, seed, now, end) -> nil
  *
@@ -210,6 +228,8 @@ static VALUE core_enter(VALUE self, VALUE answering, VALUE seed, VALUE now, VALU
 {
     (void)self;
     simulated_seed(NUM2ULL(seed));
+    readings = 0;
+    last_read = DEADLINE_NEVER;
     deadline_simulate(NUM2LL(now), NUM2LL(end));
     world = answering;
     connecting_simulate(&connects);
@@ -257,13 +277,11 @@ static VALUE core_now(VALUE self)
 static VALUE core_read(VALUE self)
 {
     enum { MANY = 1000 };
-    static deadline_t last;
-    static int readings;
     (void)self;
     deadline_t read = deadline_now();
-    readings = read == last ? readings + 1 : 0;
+    readings = read == last_read ? readings + 1 : 0;
     if (readings >= MANY && deadline_simulated() && deadline_move(read + 1000)) readings = MANY - 1;
-    last = deadline_now();
+    last_read = deadline_now();
     return LL2NUM(read);
 }
 
@@ -283,5 +301,6 @@ void Init_heddle_simulation(void)
     rb_define_singleton_method(core, "now", core_now, 0);
     rb_define_singleton_method(core, "read", core_read, 0);
     rb_define_singleton_method(core, "replace", core_replace, 1);
+    rb_define_singleton_method(core, "inode", core_inode, 1);
     rb_define_singleton_method(core, "answer", core_answer, 3);
 }

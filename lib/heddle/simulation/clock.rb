@@ -42,26 +42,34 @@ module Heddle
         end
       end
 
-      # Prepended to queues: Ruby itself reads the real clock for these timeouts.
+      # Of queues' methods that take a timeout: Ruby itself reads the real clock for these.
       module QueueMethods
         Over = Class.new(StandardError)
         private_constant :Over
 
-        %i[pop shift deq push << enq].each do |name|
-          # @api private
-          define_method(name) do |*arguments, timeout: nil|
-            next super(*arguments) unless timeout
-            next super(*arguments, timeout: timeout) if !Simulation.world || timeout.zero?
+        # @return [Module] to be prepended
+        def self.of(*names)
+          Module.new do
+            names.each do |name|
+              # @api private
+              define_method(name) do |*arguments, timeout: nil|
+                next super(*arguments) unless timeout
+                unless Simulation.world && timeout.is_a?(Numeric) && timeout.positive?
+                  next super(*arguments, timeout: timeout)
+                end
 
-            Timeout.timeout(timeout, Over) { super(*arguments) }
-          rescue Over
-            nil
+                Timeout.timeout(timeout, Over) { super(*arguments) }
+              rescue Over
+                nil
+              end
+            end
           end
         end
       end
 
       if Thread::Queue.instance_method(:pop).parameters.include?(%i[key timeout]) # Ruby 3.2
-        [Thread::Queue, Thread::SizedQueue].each { |queue| queue.prepend(QueueMethods) }
+        {Thread::Queue => %i[pop shift deq], Thread::SizedQueue => %i[pop shift deq push << enq]}
+          .each { |queue, names| queue.prepend(QueueMethods.of(*names)) }
       end
       Process.singleton_class.prepend(ProcessMethods)
       Time.singleton_class.prepend(TimeMethods)

@@ -78,7 +78,7 @@ module Heddle
       # @return [Integer] an errno
       def connect(descriptor, sockaddr)
         remote = Addrinfo.new(sockaddr)
-        bound = @sides.delete(inode(descriptor))
+        bound = @sides.delete(Core.inode(descriptor))
         bound&.far&.close
         side = side_on(descriptor, bound&.local || local_for(remote), remote)
         @world.start { establish(side) }
@@ -86,7 +86,7 @@ module Heddle
       end
 
       # @return [Integer] an errno, or 0
-      def connect_error(descriptor) = @sides[inode(descriptor)]&.error || 0
+      def connect_error(descriptor) = @sides[Core.inode(descriptor)]&.error || 0
 
       # @param address [Addrinfo]
       # @raise [Errno::EADDRINUSE]
@@ -101,8 +101,8 @@ module Heddle
 
       # @param socket_class [Class] of accepted sockets
       def listen(descriptor, backlog, socket_class)
-        bind(descriptor, Addrinfo.tcp("0.0.0.0", 0)) unless @sides[inode(descriptor)]
-        side = @sides.fetch(inode(descriptor))
+        bind(descriptor, Addrinfo.tcp("0.0.0.0", 0)) unless @sides[Core.inode(descriptor)]
+        side = @sides.fetch(Core.inode(descriptor))
         @own.serve(Network.place(side.local), @listeners[side.inode] = Listener.new(side, backlog, socket_class))
       end
 
@@ -149,11 +149,9 @@ module Heddle
         end
       end
 
-      def inode(descriptor) = IO.for_fd(descriptor, autoclose: false).stat.ino
-
       def side_on(descriptor, local, remote)
         far = UNIXSocket.for_fd(Core.replace(descriptor))
-        side = Connection::Side.new(far, descriptor, inode(descriptor), local, remote)
+        side = Connection::Side.new(far, descriptor, Core.inode(descriptor), local, remote)
         @sides[side.inode] = side
       end
 
@@ -219,7 +217,7 @@ module Heddle
       def accept(host, name, near)
         service = host.service(Network.place(near.remote))
         own, far = UNIXSocket.pair
-        away = Connection::Side.new(far, own.fileno, inode(own.fileno), near.remote, near.local)
+        away = Connection::Side.new(far, own.fileno, Core.inode(own.fileno), near.remote, near.local)
         @sides[away.inode] = away
         connection = Connection.new(@world, host, name, near, away)
         connection.open

@@ -41,10 +41,8 @@ module Heddle
 
       def wait
         pause = [(@queue.first.at - Core.now) / 1e9, 0].max if @queue.first
-        if @stalled
-          sleep
-        elsif @over || @in_flight >= WINDOW
-          sleep(pause)
+        if @stalled || @over || @in_flight >= WINDOW
+          sleep(*pause)
         elsif @from.far.wait_readable(pause)
           receive
         end
@@ -54,7 +52,7 @@ module Heddle
         case bytes = @from.far.read_nonblock(CHUNK, exception: false)
         when :wait_readable then nil
         when nil then enqueue_end
-        else segments(bytes) { |segment| enqueue(segment) }
+        else segments(bytes) { |segment| enqueue(segment) unless @stalled }
         end
       rescue Errno::ECONNRESET # closed before it has read all: TCP sends a reset
         @over = true
@@ -75,7 +73,8 @@ module Heddle
       def enqueue_end
         @faults.next
         @over = true
-        @queue << Segment.new(arrival(0), nil)
+        at = arrival(0) or return stall
+        @queue << Segment.new(at, nil)
       end
 
       def enqueue(bytes)
@@ -97,8 +96,9 @@ module Heddle
         @last_at = [@last_at, @free_at + delay].max
       end
 
+      # What left before still arrives.
       def stall
-        @world.note { "#{@name} stalls" } unless @stalled
+        @world.note { "#{@name} stalls" }
         @stalled = true
       end
 

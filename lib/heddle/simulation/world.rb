@@ -158,18 +158,9 @@ module Heddle
       # @api private
       def at_switch
         return unless here?
-        raise Error, "the block of World#at_switches must not wait" if @switching
+        raise @failure ||= Error.new("the block of World#at_switches must not wait") if @switching # from that wait
 
-        @switching = true
-        number = @switches += 1
-        @at_switches.each_with_index do |(probability, block), index|
-          block.call(number) if @faults.happens?(probability, "switch #{number}#{" (#{index + 1})" if index.positive?}")
-        end
-      rescue Exception => error # rubocop:disable Lint/RescueException -- a failed assertion, say; the run raises it
-        Core.at_switches = false
-        failed(error)
-      ensure
-        @switching = false
+        guard { switch }
       end
 
       # @api private
@@ -188,6 +179,8 @@ module Heddle
         Libraries.refuse
         clear_process
         @thread = Thread.current
+        outer = Kernel.rand(1 << 64) # the program's own numbers go on after the run, and as its own seed has them
+        Kernel.srand(@seed)
         Core.enter(self, @seed & 0xffff_ffff_ffff_ffff, Clock::START, Clock::START + (limit * 1e9).round)
         Heddle.run { beside_services { yield self } }
       ensure
@@ -196,6 +189,7 @@ module Heddle
           clear_process
         ensure
           Core.leave
+          Kernel.srand(outer) if outer
         end
       end
 
@@ -264,14 +258,31 @@ module Heddle
       def work(block)
         Heddle.spawn do
           @running[Task.current] = true
-          block.call
-        rescue Cancellation
-          raise
-        rescue Exception => error # rubocop:disable Lint/RescueException -- a failed assertion, say; the run raises it
-          failed(error)
+          guard(&block)
         ensure
           @running.delete(Task.current)
         end
+      end
+
+      def switch
+        @switching = true
+        number = @switches += 1
+        @at_switches.each_with_index do |(probability, block), index|
+          name = "switch #{number}#{" (#{index + 1})" if index.positive?}"
+          block.call(number) if @faults.happens?(probability, name)
+        end
+      ensure
+        @switching = false
+      end
+
+      # An error of the world's own code ends the run: failed assertions of test frameworks, too, which are no
+      # StandardErrors.
+      def guard
+        yield
+      rescue Cancellation, SignalException, SystemExit
+        raise
+      rescue Exception => error # rubocop:disable Lint/RescueException -- see above
+        failed(error)
       end
 
       def failed(error)
