@@ -56,7 +56,7 @@ module Heddle
       module Commands
         # @api private
         # @param names [Array<Symbol>] of methods that run a command
-        def self.refusing(*names, visibility)
+        def self.refusing(visibility, *names)
           Module.new do
             names.each do |name|
               define_method(name) do |*arguments, **options, &block|
@@ -105,10 +105,10 @@ module Heddle
       end
 
       Thread.singleton_class.prepend(ThreadMethods)
-      Process.singleton_class.prepend(ProcessMethods, Commands.refusing(:spawn, :public))
-      Kernel.prepend(Commands.refusing(:spawn, :system, :`, :private))
-      Kernel.singleton_class.prepend(Commands.refusing(:spawn, :system, :`, :public))
-      IO.singleton_class.prepend(Commands.refusing(:popen, :public))
+      Process.singleton_class.prepend(ProcessMethods)
+      {Process.singleton_class => %i[public spawn], Kernel => %i[private spawn system `],
+       Kernel.singleton_class => %i[public spawn system `], IO.singleton_class => %i[public popen]}
+        .each { |owner, (visibility, *names)| owner.prepend(Commands.refusing(visibility, *names)) }
       Scheduler.singleton_class.prepend(SchedulerMethods)
       WorkerThreads.prepend(WorkerMethods)
     end
