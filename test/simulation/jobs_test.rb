@@ -69,9 +69,9 @@ class SimulatedJobsTest < Minitest::Test
       raise RedisClient::CannotConnectError, "refused" if @world.draw < @store.refuses
 
       @world.start do
-        sleep(@world.draw(0.0..0.05))
+        sleep(@world.draw(0.0..0.2))
         value = yield -> { number != @number }
-        sleep(@world.draw(0.0..0.05))
+        sleep(@world.draw(0.0..0.2))
         reply << [value]
       end
       reply.pop.first
@@ -121,7 +121,7 @@ class SimulatedJobsTest < Minitest::Test
       def perform(id)
         world = self.class.world
         case world.draw(0..9)
-        when 0 then raise "fails"
+        when 0 then sleep(world.draw(0.0..4.0)) && raise("fails")
         when 1 then Heddle.shield(1) { sleep(world.draw(0.0..0.9)) }
         when 2 then Heddle.spawn { sleep(world.draw(0.0..2.0)) }.value
         when 3 then Heddle.deadline(0.5) { sleep(world.draw(0.0..1.0)) }

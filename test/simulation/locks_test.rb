@@ -52,20 +52,26 @@ class SimulatedLocksTest < Minitest::Test
   def test_a_condition_wakes_one_for_each_signal
     simulate(150) do |world|
       lock, filled, things = Thread::Mutex.new, Thread::ConditionVariable.new, 0
-      taken = 0
+      taken = unowned = 0
       among_interruptions(world, 20) do |number|
         if number.even?
-          lock.synchronize { things += 1 }
-          filled.signal
+          lock.synchronize do
+            sleep(span(world, 0.0..0.3)) # a waiter that was woken has to wait for the lock
+            things += 1
+            filled.signal
+          end
         else
           lock.synchronize do
             filled.wait(lock, world.draw(0.1..3.0)) while things.zero?
             things -= 1
             taken += 1
+          ensure
+            unowned += 1 unless lock.owned? # whatever has ended the wait
           end
         end
       end
       assert_operator taken + things, :<=, 10
+      assert_equal 0, unowned
       refute_predicate lock, :locked?
     end
   end

@@ -50,8 +50,8 @@ class TestMatrix
   ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "rails", "processes", "offload", "jobs",
     "blocking_mode", "documents"].freeze
   # Documents say the same to every Ruby. Commands run on the newest one if it is there; the benches, each with
-  # little work, on the Ruby that bin/heddle takes by itself.
-  ONLY_ON_FLOOR = %r{/documents/bench_commands}
+  # little work, on the Ruby that bin/heddle takes by itself. Whether the models find faults does not depend on Ruby.
+  ONLY_ON_FLOOR = %r{/documents/bench_commands|/simulation/past_faults}
   ONLY_ON_NEWEST = %r{/documents/commands_test}
 
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
@@ -379,7 +379,7 @@ class TestMatrix
     return all unless NEWER.include?(ruby)
     return all.select { |file| ON_NEWEST.include?(suite(file)) }.grep_v(ONLY_ON_FLOOR) if ruby == NEWEST
 
-    all.select { |file| ON_NEWER.include?(suite(file)) }.grep_v(ON_ENDS)
+    all.select { |file| ON_NEWER.include?(suite(file)) }.grep_v(ON_ENDS).grep_v(ONLY_ON_FLOOR)
   end
 
   def short_files(ruby, all)
