@@ -539,6 +539,13 @@ class SimulationTest < Minitest::Test
     end
   end
 
+  def test_an_address_in_another_spelling
+    run_world do |world|
+      world.host("api.example", "fd00::0:1") { |server| server.tcp(80) { |socket| socket.write("hello") } }
+      assert_equal "hello", TCPSocket.new("api.example", 80).read
+    end
+  end
+
   def test_sockets_that_connect_by_themselves
     run_world do |world|
       world.host("api.example", "10.1.2.3") { |server| server.tcp(80) { |socket| socket.write("hello") } }
