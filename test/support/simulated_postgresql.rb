@@ -1,69 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "scripted_postgresql"
+require_relative "simulated_database"
 
-# A PostgreSQL server of a simulated world: one table of texts, settings, transactions with savepoints, listeners,
-# COPY, cursors and cancels. It knows some dozen statements. A text that a client sends has the form "user.number": the
-# user is whoever holds the connection, and says so in its first statement. The server notes how often it has run what
-# it was asked, and raises if a session that is new to a user is not as a new session is.
-class SimulatedPostgreSQL
-  MANY = 10 # rows of the table that only is read
-
-  # @return [Hash{String => Integer}] committed texts, and how often
-  attr_reader :rows
-  # @return [Hash{String => Integer}] how often each text came to be inserted
-  attr_reader :ran
-  # @return [Array<String, nil>] the users whose statements were stopped by a cancel
-  attr_reader :cancelled
-  # @return [Hash{Integer => Session}] by process
-  attr_reader :sessions
-  # @return [Hash{Symbol => Integer}] how often something happened
-  attr_reader :counts
-  # @return [Hash{Integer => Integer}] the process of each user's session
-  attr_reader :users
-  attr_reader :world
-
-  # @param refusals [Float] the probability that a statement fails by a conflict
-  # @param slow [Float] the probability that a statement takes its time
-  # @param crashes [Float] the probability that the session ends in the place of an answer
-  def initialize(world, refusals: 0.0, slow: 0.0, crashes: 0.0)
-    @world, @refusals, @slow, @crashes = world, refusals, slow, crashes
-    @rows, @ran, @counts = Hash.new(0), Hash.new(0), Hash.new(0)
-    @cancelled, @sessions, @users = [], {}, {}
-    @processes = 100
-  end
-
-  # From now on nothing goes wrong.
-  def be_calm
-    @refusals = @slow = @crashes = 0.0
-  end
-
+# A PostgreSQL server of a simulated world, with listeners, COPY, cursors and cancels.
+class SimulatedPostgreSQL < SimulatedDatabase
   # For Host#tcp.
   def serve(socket)
     peer = ScriptedPostgreSQL::Peer.new(socket)
     code, rest = peer.start
     return cancel(*rest.unpack("Na*")) if code == ScriptedPostgreSQL::CANCEL_REQUEST
 
-    process = (@processes += 1)
-    session = @sessions[process] = Session.new(self, peer, process)
-    session.run
+    open_session { |process| Session.new(self, peer, process) }
   rescue EOFError
     nil # the client has gone
-  ensure
-    @sessions.delete(process)&.leave
-  end
-
-  # @return [Boolean] whether the session ends now
-  def crash? = @world.draw < @crashes
-
-  # @return [Boolean] whether a statement fails by a conflict
-  def conflict? = @world.draw < @refusals
-
-  # @return [Float] seconds that a statement takes
-  def duration = (@world.draw < @slow) ? @world.draw(0.0..4.0) : 0
-
-  def commit(texts)
-    texts.each { |text| @rows[text] += 1 }
   end
 
   def notify(channel, text, process)
@@ -73,26 +23,14 @@ class SimulatedPostgreSQL
   private
 
   def cancel(process, secret)
-    @counts[:cancels] += 1
     session = @sessions[process]
     session.stop if session && session.secret == secret
   end
 
-  # What is undone if its transaction, or the part behind a savepoint, is.
-  Level = Struct.new(:name, :texts, :settings, :notifications)
-
   # A client's session.
-  class Session
-    Refused = Class.new(StandardError) do
-      attr_reader :state
-
-      def initialize(state, message)
-        super(message)
-        @state = state
-      end
-    end
+  class Session < SimulatedDatabase::Session
     Crash = Class.new(StandardError)
-    private_constant :Refused, :Crash
+    private_constant :Crash
 
     FAILED = "25P02"
     private_constant :FAILED
@@ -101,13 +39,13 @@ class SimulatedPostgreSQL
     attr_reader :secret
 
     def initialize(server, peer, process)
-      @server, @peer, @process = server, peer, process
+      super(server, process)
+      @peer = peer
       @secret = [@server.world.draw(0..2**31)].pack("N")
       @out = +"".b
-      @settings, @statements, @portals, @held = {}, {}, {}, {}
+      @statements, @portals, @held = {}, {}, {}
       @channels, @notifications = {}, []
       @state = "I"
-      @levels = [] # of the explicit transaction; else nothing stands behind a Sync
       @flight = [] # texts of a flight outside a transaction
     end
 
@@ -124,17 +62,6 @@ class SimulatedPostgreSQL
       @peer.raw(@out + wire.error("57P01", "terminating connection due to administrator command"))
     end
 
-    # The client has gone, or the server.
-    def leave
-      @gone = true
-      stop
-    end
-
-    # What a cancel does: only a running statement is stopped.
-    def stop
-      @stopped&.push(true)
-    end
-
     def notified(channel, text, process)
       return if @gone || !@channels[channel]
 
@@ -147,6 +74,17 @@ class SimulatedPostgreSQL
     private
 
     def wire = ScriptedPostgreSQL
+
+    def left
+      {transaction: @state != "I", settings: !@settings.empty?, channels: !@channels.empty?, cursors: !@held.empty?,
+       notifications: !@notifications.empty?}
+    end
+
+    def stopped = Refused.new("57014", "canceling statement due to user request")
+
+    def write(texts)
+      (@levels.last&.texts || @flight).concat(texts)
+    end
 
     def take_notifications = @notifications.join.tap { @notifications.clear }
 
@@ -306,48 +244,15 @@ class SimulatedPostgreSQL
       [rows, tag || "SELECT #{rows.size}", columns_of(sql)]
     end
 
-    # The user of the session. The first statement of each begins in a clean session.
-    def identify(text)
-      return unless text
-
-      user = text.to_i
-      return if user == @user
-
-      first = @server.users[user]
-      raise "user #{user} came to session #{@process} and to #{first}" if first
-      @server.users[@user = user] = @process
-      left = {transaction: @state != "I", settings: !@settings.empty?, channels: !@channels.empty?,
-              cursors: !@held.empty?, notifications: !@notifications.empty?}.select { |_, dirty| dirty }.keys
-      raise "user #{user} got a session with #{left.join(", ")} of another" unless left.empty?
-    end
-
     def conflict(sql)
       undo if sql.match?(/\Acommit/i)
       raise Refused.new("40001", "could not serialize access due to read/write dependencies among transactions")
     end
 
-    def take_time
-      seconds = @server.duration
-      return if seconds.zero?
-
-      @stopped = Thread::Queue.new
-      begin
-        Heddle.deadline(seconds) { @stopped.pop }
-      rescue Heddle::DeadlineExceeded
-        return
-      ensure
-        @stopped = nil
-      end
-      raise EOFError if @gone
-
-      @server.cancelled << @user
-      raise Refused.new("57014", "canceling statement due to user request")
-    end
-
     def run_statement(sql, values)
       case sql
       when /\Aselect \$1\z/ then [[take_time || values]]
-      when /\Aselect n from many/ then [take_time || Array.new(MANY) { |n| ["#{@user}-#{n}"] }]
+      when /\Aselect n from many/ then [take_time || Array.new(SimulatedDatabase::MANY) { |n| ["#{@user}-#{n}"] }]
       when /\Ainsert into t values \(\$1\)/ then insert(values.first)
       when /\Aselect id from t where id = \$1/ then [(take_time || @server.rows.key?(values.first)) ? [values] : []]
       when /\Aset s = '(.*)'/ then change { @settings["s"] = $1 } && [[], "SET"]
@@ -368,17 +273,6 @@ class SimulatedPostgreSQL
 
     def change = yield || true
 
-    def insert(text)
-      @server.ran[text] += 1
-      take_time
-      write([text])
-      [[], "INSERT 0 1"]
-    end
-
-    def write(texts)
-      (@levels.last&.texts || @flight).concat(texts)
-    end
-
     def notify(channel, text)
       if @levels.empty?
         @server.world.start { @server.notify(channel, text, @process) }
@@ -390,7 +284,7 @@ class SimulatedPostgreSQL
 
     def declare(name)
       take_time
-      @held[name] = Array.new(MANY) { |n| ["#{@user}-#{n}"] }
+      @held[name] = Array.new(SimulatedDatabase::MANY) { |n| ["#{@user}-#{n}"] }
       [[], "DECLARE CURSOR"]
     end
 
@@ -426,12 +320,12 @@ class SimulatedPostgreSQL
 
     def copy_out
       say("H", [0, 1, 0].pack("Cnn"))
-      MANY.times { |n| say("d", "#{@user}-#{n}\n") }
+      SimulatedDatabase::MANY.times { |n| say("d", "#{@user}-#{n}\n") }
       flush(nil) # the rest comes later
       take_time
-      MANY.times { |n| say("d", "#{@user}-#{MANY + n}\n") }
+      SimulatedDatabase::MANY.times { |n| say("d", "#{@user}-#{SimulatedDatabase::MANY + n}\n") }
       say("c")
-      [[], "COPY #{MANY * 2}"]
+      [[], "COPY #{SimulatedDatabase::MANY * 2}"]
     end
 
     # ---- transactions
@@ -440,7 +334,7 @@ class SimulatedPostgreSQL
       case sql
       when /\Abegin/i then start
       when /\Acommit/i then finish
-      when /\Arollback to savepoint (\S+)/i then back_to($1)
+      when /\Arollback to savepoint (\S+)/i then back_to($1) && @state = "T"
       when /\Arollback/i then undo
       when /\Asavepoint (\S+)/i then @levels << level($1)
       when /\Arelease savepoint (\S+)/i then release($1)
@@ -453,8 +347,6 @@ class SimulatedPostgreSQL
       (sql.match?(/\Acommit/i) && @undone) ? "ROLLBACK" : sql[/\A\w+/].upcase
     end
 
-    def level(name) = Level.new(name, [], @settings.dup, [])
-
     def start
       @levels = [level(nil)]
       @state = "T"
@@ -465,7 +357,6 @@ class SimulatedPostgreSQL
       return undo if @undone
 
       sleep(@server.duration) # nothing stops a commit
-      @server.counts[:commits] += 1
       @server.commit(@levels.flat_map(&:texts))
       said = @levels.flat_map(&:notifications)
       @server.world.start { said.each { |channel, text| @server.notify(channel, text, @process) } }
@@ -477,25 +368,6 @@ class SimulatedPostgreSQL
       @settings = @levels.first.settings unless @levels.empty?
       @levels.clear
       @state = "I"
-    end
-
-    def release(name)
-      at = place_of(name)
-      done = @levels.slice!(at..)
-      @levels.last.texts.concat(done.flat_map(&:texts))
-      @levels.last.notifications.concat(done.flat_map(&:notifications))
-    end
-
-    def back_to(name)
-      at = place_of(name)
-      @settings = @levels[at].settings
-      @levels.slice!(at..)
-      @levels << level(name)
-      @state = "T"
-    end
-
-    def place_of(name)
-      @levels.rindex { |level| level.name == name } or raise Refused.new("3B001", "savepoint does not exist")
     end
   end
 end
