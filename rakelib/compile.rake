@@ -29,8 +29,8 @@ namespace :compile do
   {
     debug: ["with assertions", {"HEDDLE_DEBUG" => "1"}],
     portable: ["without any probe of the kernel", {"HEDDLE_PORTABLE" => "1"}],
-    asan: ["with AddressSanitizer", {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "address"}],
-    ubsan: ["with UndefinedBehaviorSanitizer", {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "undefined"}],
+    sanitized: ["with AddressSanitizer and UndefinedBehaviorSanitizer",
+      {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "1"}],
     coverage: ["to count the lines that run", {"HEDDLE_COVERAGE" => "1"}]
   }.each do |build, (what, environment)|
     extensions = {"tmp/native/#{build}/#{RUBY_VERSION}" => "ext/heddle/extconf.rb"}

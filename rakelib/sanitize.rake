@@ -16,24 +16,23 @@ namespace :test do
   ].freeze
   shortest = %w[test/hazards/contract_io_test.rb test/loop/descriptor_reuse_test.rb].freeze
   # These settings exist because fibers switch stacks, and Ruby gives each thread a signal stack, and keeps memory that
-  # ASAN would report as leaks. The kernel writes to io_uring's mappings, which neither ASAN nor valgrind sees.
+  # ASAN would report as leaks. The kernel writes to io_uring's mappings, which neither ASAN nor valgrind sees: the
+  # backend is epoll where HEDDLE_BACKEND names no other.
   # With verbosity=1 ASAN opens its report when a process starts. Later, tests that count descriptors would find one
   # more.
   settings = {
-    asan: -> {
-      {"LD_PRELOAD" => library.call("libasan.so"), "HEDDLE_BACKEND" => "epoll",
+    sanitized: -> {
+      {"LD_PRELOAD" => %w[libasan.so libubsan.so].map(&library).join(":"), "HEDDLE_BACKEND" => "epoll",
        "ASAN_OPTIONS" => "detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:halt_on_error=1:" \
-                         "verbosity=1:exitcode=99:log_path=#{native.call(:asan)}/report"}
-    },
-    ubsan: -> {
-      {"LD_PRELOAD" => library.call("libubsan.so"), "UBSAN_OPTIONS" => "print_stacktrace=1:halt_on_error=1"}
+                         "verbosity=1:exitcode=99:log_path=#{native.call(:sanitized)}/report",
+       "UBSAN_OPTIONS" => "print_stacktrace=1:halt_on_error=1"}
     },
     debug: -> { {} },
     portable: -> { {"HEDDLE_BACKEND" => "poll"} }
   }
-  run = lambda do |build, files|
-    slow = (build == :asan) ? {"HEDDLE_TEST_TIMEOUT" => "240", "HEDDLE_TEST_FILE_TIMEOUT" => "900"} : {}
-    chosen = ENV["HEDDLE_BACKEND"] ? {"HEDDLE_BACKEND" => ENV["HEDDLE_BACKEND"]} : {}
+  run = lambda do |build, files, backend = ENV["HEDDLE_BACKEND"]|
+    slow = (build == :sanitized) ? {"HEDDLE_TEST_TIMEOUT" => "240", "HEDDLE_TEST_FILE_TIMEOUT" => "900"} : {}
+    chosen = backend ? {"HEDDLE_BACKEND" => backend} : {}
     environment = {"HEDDLE_NATIVE_DIR" => native.call(build), **settings.fetch(build).call, **slow, **chosen}
     reports = FileList["#{native.call(build)}/report.*"]
     rm_f reports, verbose: false
@@ -60,19 +59,19 @@ namespace :test do
     ENV.key?("FILES") ? chosen.call : FileList["test/{loop,hazards}/**/*_test.rb"].exclude(/growth_test/).to_a
   }
 
-  {asan: "AddressSanitizer", ubsan: "UndefinedBehaviorSanitizer", debug: "assertions",
+  {sanitized: "AddressSanitizer and UndefinedBehaviorSanitizer", debug: "assertions",
    portable: "nothing of Linux's own"}.each do |build, what|
     desc "Run the tests of the loop and the hazards, or FILES, with #{what}"
-    task(build => "compile:#{build}") { run.call(build, (build == :asan) ? without_growth.call : chosen.call) }
+    task(build => "compile:#{build}") { run.call(build, (build == :sanitized) ? without_growth.call : chosen.call) }
   end
 
   desc "Run the tests of the loop and the hazards, or FILES, under valgrind"
   task(valgrind: "compile:debug") { valgrind.call(ENV.key?("FILES") ? chosen.call : short) }
 
-  desc "Run a short choice of tests with each sanitizer and under valgrind"
-  task sanitizers: %w[compile:asan compile:ubsan compile:debug test:fuzz] do
-    run.call(:asan, short)
-    run.call(:ubsan, short)
+  desc "Run a short choice of tests with the sanitizers and under valgrind"
+  task sanitizers: %w[compile:sanitized compile:debug test:fuzz] do
+    run.call(:sanitized, short)
+    run.call(:sanitized, short, "") # undefined behaviour in the backend that Heddle chooses
     valgrind.call(shortest)
   end
 end

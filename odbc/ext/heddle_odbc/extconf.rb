@@ -18,12 +18,11 @@ unless have_header("sqlext.h") && have_library("odbc", "SQLDriverConnectW", %w[s
     "unixODBC-devel (Fedora) or unixodbc (Homebrew), then install the gem again"
 end
 # For builds that look for mistakes, as those of heddle itself.
-if (sanitizer = ENV["HEDDLE_SANITIZE"])
-  $CFLAGS << " -fsanitize=#{sanitizer} -fno-omit-frame-pointer -O1 -g"
-  $CFLAGS << " -fno-sanitize-recover=undefined" if sanitizer == "undefined"
-  $CFLAGS << " --param asan-stack=0" if sanitizer == "address" # a raise leaves the red zones of a fiber's stack
-  $DLDFLAGS << " -fsanitize=#{sanitizer}"
-  $DLDFLAGS.gsub!("-Wl,-z,defs", "") # the sanitizer's symbols come from a library that is loaded before
+if ENV["HEDDLE_SANITIZE"] == "1"
+  $CFLAGS << " -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g"
+  $CFLAGS << " --param asan-stack=0" # a raise leaves the red zones of a fiber's stack
+  $DLDFLAGS << " -fsanitize=address,undefined"
+  $DLDFLAGS.gsub!("-Wl,-z,defs", "") # the sanitizers' symbols come from libraries that are loaded before
 end
 if ENV["HEDDLE_COVERAGE"] == "1"
   $CFLAGS << " --coverage -O0 -g"
