@@ -6,6 +6,7 @@ require_relative "odbc_headers"
 require "rake/extensiontask"
 
 ENV["MAKEFLAGS"] ||= "-j#{Etc.nprocessors}"
+ENV["HEDDLE_WERROR"] = "1"
 
 Rake::ExtensionTask.new("heddle", Gem::Specification.load("heddle.gemspec")) do |ext|
   # One checkout serves several Rubies, so each minor version has a folder, which lib/heddle/native.rb finds.

@@ -85,4 +85,5 @@ unless ENV["HEDDLE_PORTABLE"] == "1"
   $defs << "-DHEDDLE_HAS_LIBURING" if have_library("uring", "io_uring_submit_and_get_events", "liburing.h") # >= 2.3
 end
 
+$CFLAGS << " -Werror" if ENV["HEDDLE_WERROR"] == "1" # rake compile; not where a user installs the gem
 create_makefile("heddle/heddle")

@@ -33,4 +33,5 @@ unless try_static_assert("sizeof(SQLWCHAR) == 2", "sqlext.h")
   abort "heddle-odbc needs a driver manager whose wide characters have two bytes, as those of unixODBC"
 end
 
+$CFLAGS << " -Werror" if ENV["HEDDLE_WERROR"] == "1" # rake compile; not where a user installs the gem
 create_makefile("heddle/db/odbc/heddle_odbc")
