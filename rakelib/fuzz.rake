@@ -9,8 +9,8 @@ namespace :test do
     object = source.pathmap("tmp/fuzz/%n.o")
     file object => [source, *headers] do
       mkdir_p "tmp/fuzz", verbose: false
-      sh "gcc", "-std=gnu11", "-O1", "-g", *sanitizers, "-Wall", "-Wextra", "-Iext/heddle", "-c", source, "-o", object,
-        verbose: false
+      sh "gcc", "-std=gnu11", "-O1", "-g", "-MD", *sanitizers, "-Wall", "-Wextra", "-Iext/heddle", "-c", source,
+        "-o", object, verbose: false
     end
     object
   end

@@ -89,7 +89,7 @@ namespace :portability do
       object = source.pathmap("#{folder}/#{kind}/#{RUBY_VERSION}/%X.o")
       file object => [source, *needed] do
         mkdir_p File.dirname(object), verbose: false
-        sh compiler, "-std=gnu11", "-O0", "-Wall", "-Wextra", "-Werror", *options.call(source),
+        sh compiler, "-std=gnu11", "-O0", "-MD", "-Wall", "-Wextra", "-Werror", *options.call(source),
           "-I#{sources}", "-c", source,
           "-o", object, verbose: false
       end

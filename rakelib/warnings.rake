@@ -19,7 +19,7 @@ namespace :warnings do
       object = source.pathmap("tmp/warnings/#{RUBY_VERSION}/#{compiler}/%X.o")
       file object => [source, *headers] do
         mkdir_p File.dirname(object), verbose: false
-        sh compiler, "-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror",
+        sh compiler, "-std=gnu11", "-O1", "-fPIC", "-MD", "-Wall", "-Wextra", "-Wshadow", "-Werror",
           *BuildDefinitions.of_this_ruby, *ruby_headers,
           "-Iext/heddle", "-c", source, "-o", object, verbose: false
       end

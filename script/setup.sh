@@ -120,6 +120,9 @@ use_ccache() {
     *":$links:"*) ;;
     *) export PATH=$links:$PATH ;;
   esac
+  # With the option -MD the compiler itself tells ccache which headers it read. ccache need not preprocess a file that
+  # it does not know before compiling it, which takes a third of the time.
+  export CCACHE_DEPEND=1
 }
 
 # use_bundle VERSION: Bundler works on that Ruby's own copy of the lock file, since no one lock suits every version.

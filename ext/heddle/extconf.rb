@@ -15,6 +15,7 @@ $defs << "-D_GNU_SOURCE"
 $defs << "-DHEDDLE_DEBUG=1" if ENV["HEDDLE_DEBUG"] == "1"
 
 $CFLAGS << " -std=gnu11 -fvisibility=hidden -Wall -Wextra -Wshadow"
+$CFLAGS << " -MD" if ENV["CCACHE_DEPEND"] # see use_ccache in script/setup.sh
 # For builds that look for mistakes (rakelib/sanitize.rake): HEDDLE_SANITIZE=1, HEDDLE_COVERAGE=1.
 if ENV["HEDDLE_SANITIZE"] == "1"
   $CFLAGS << " -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g"

@@ -5,6 +5,7 @@ require "mkmf"
 $defs << "-D_GNU_SOURCE"
 $defs << "-DHEDDLE_DEBUG=1" if ENV["HEDDLE_DEBUG"] == "1"
 $CFLAGS << " -std=gnu11 -fvisibility=hidden -Wall -Wextra -Wshadow"
+$CFLAGS << " -MD" if ENV["CCACHE_DEPEND"] # see use_ccache in script/setup.sh
 # Ruby's own headers are not held to our warnings.
 $INCFLAGS.gsub!("-I$(hdrdir)", "-isystem $(hdrdir)")
 $INCFLAGS.gsub!("-I$(arch_hdrdir)", "-isystem $(arch_hdrdir)")
