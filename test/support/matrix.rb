@@ -43,6 +43,16 @@ class TestMatrix
   # Long tests of what does not depend on Ruby's version: not on the Rubies between, nor in the portable build.
   ON_ENDS = %r{/(hazards/(floods|descriptor_owners|client_fuzz)|net_http/(memory|computing_thread
     |keep_alive_differential))_test}x
+  # Nor do these run on the Rubies between: they test code of ours that meets nothing there which neither end has.
+  # They are about bytes of streams, rules for addresses, pools and maps, failed allocations, and kept connections; how
+  # these use Net::HTTP, `keep_alive_test` and the tests of replaced methods cover on each Ruby.
+  NOT_BETWEEN = %r{#{ON_ENDS}
+    |/(stream/(behaviour|both_directions|deadlines|hazards|odd_sockets|piggyback|poison|stand_in|system_calls|two_users)
+    |names/(connect_filter(_\w+)?|address_names|public_addresses)
+    |hazards/(struck_(pool|database_pool|worker_threads|map|checkin)|out_of_memory)
+    |loop/many_sleepers
+    |net_http/(keep_alive_\w+|use_keep_alive|upload|limits)
+    )_test}x
   # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults simulation].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
@@ -379,7 +389,7 @@ class TestMatrix
     return all unless NEWER.include?(ruby)
     return all.select { |file| ON_NEWEST.include?(suite(file)) }.grep_v(ONLY_ON_FLOOR) if ruby == NEWEST
 
-    all.select { |file| ON_NEWER.include?(suite(file)) }.grep_v(ON_ENDS).grep_v(ONLY_ON_FLOOR)
+    all.select { |file| ON_NEWER.include?(suite(file)) }.grep_v(NOT_BETWEEN).grep_v(ONLY_ON_FLOOR)
   end
 
   def short_files(ruby, all)
