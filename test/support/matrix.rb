@@ -52,6 +52,7 @@ class TestMatrix
     |hazards/(struck_(pool|database_pool|worker_threads|map|checkin)|out_of_memory)
     |loop/many_sleepers
     |net_http/(keep_alive_\w+|use_keep_alive|upload|limits)
+    |simulation/(?!simul)\w+
     )_test}x
   # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults simulation].freeze
@@ -277,7 +278,8 @@ class TestMatrix
     short = [["style", "style", true], ["signatures", "rbs"], ["documentation", "doc", true]]
     return short unless everything?
 
-    short + [%w[warnings warnings], %w[portability portability], %w[sanitizers test:sanitizers]]
+    short + [%w[warnings warnings], %w[portability portability], %w[sanitizers test:sanitizers],
+      %w[simulation test:simulation]]
   end
 
   def all_cells(rubies)

@@ -3,8 +3,8 @@
 require "heddle/simulation"
 
 # Models of parts of the library in simulated worlds. Seeds change each day; SIMULATION_SEED takes the place of the
-# first one, and SIMULATION_RUNS multiplies how many there are: by default a third of what a model asks for, since a
-# step of bin/test runs all models for a minute.
+# first one, and SIMULATION_RUNS multiplies how many there are: by default a third of what a model asks for, since
+# `rake test:simulation` runs all models for a minute, as bin/test --all does.
 module Simulated
   FIRST = Integer(ENV.fetch("SIMULATION_SEED") { Time.now.strftime("%Y%m%d000") })
   TIMES = Float(ENV.fetch("SIMULATION_RUNS", "0.34"))
