@@ -4,14 +4,14 @@ require "socket"
 require "timeout"
 
 module Heddle
-  # Every error of Heddle's own includes this module, and inherits from a class that callers rescue anyway.
+  # Every error of Heddle's own but {Cancellation} includes this module, and inherits from a class that callers rescue
+  # anyway.
   module Error; end
 
   # Raised inside a cancelled task, so that its `ensure` blocks run. Not a StandardError: a `rescue => error` around a
-  # retry must not keep a cancelled task alive. A task that rescues Cancellation itself continues.
-  class Cancellation < Exception # rubocop:disable Lint/InheritException
-    include Error
-  end
+  # retry must not keep a cancelled task alive, and neither must a `rescue Heddle::Error`. A task that rescues
+  # Cancellation itself continues.
+  class Cancellation < Exception; end # rubocop:disable Lint/InheritException
 
   # Raised by a wait in the block of a {Heddle.deadline} whose time is over. Also replaces any other error that leaves
   # the block afterwards, and has that error as its cause: message and backtrace are then those of the first wait that

@@ -170,6 +170,22 @@ class MemcachedFailuresTest < Minitest::Test
     assert_raises(Heddle::Memcached::DalliCompatible::RingError) { Heddle::Memcached::DalliCompatible.new(gone).alive! }
   end
 
+  # What each server answers is asked for in turn; a cancel ends that.
+  def test_a_cancel_is_no_failure_of_a_server
+    silent = TCPServer.new("127.0.0.1", 0)
+    gone = "127.0.0.1:#{Servers.free_port}"
+    servers = [gone, "127.0.0.1:#{silent.addr[1]}"]
+    [Heddle::Memcached, Heddle::Memcached::DalliCompatible].each do |client|
+      Heddle.run do
+        task = Heddle.spawn { client.new(servers).version }
+        task.cancel.wait
+        assert_equal [:cancelled, nil], [task.status, task.error], client
+      end
+    end
+  ensure
+    silent&.close
+  end
+
   def test_another_protocol
     [["HTTP/1.1 400 Bad Request\r\n\r\n", Heddle::Memcached::ProtocolError],
       ["ERROR\r\n", Heddle::Memcached::ClientError],

@@ -50,6 +50,19 @@ class MemcachedStoreTest < Minitest::Test
     assert_equal 2, cache.read("line\r\nend " + "ю" * 300)
   end
 
+  # If it were one, the cancelled task would go on.
+  def test_a_cancelled_read_is_no_miss
+    silent = TCPServer.new("127.0.0.1", 0)
+    cache = ActiveSupport::Cache.lookup_store(:heddle_store, "127.0.0.1:#{silent.addr[1]}", timeout: 10)
+    Heddle.run do
+      task = Heddle.spawn { cache.read("key") }
+      task.cancel.wait
+      assert_equal :cancelled, task.status
+    end
+  ensure
+    silent&.close
+  end
+
   def test_fetch
     cache = store
     assert_equal 1, cache.fetch("key") { 1 }

@@ -101,7 +101,7 @@ module ApiFuzz
       thread.kill
       @watch.wait("the end of #{actor}", actor, -> { !thread.alive? }) { thread.join }
     rescue Exception => error # rubocop:disable Lint/RescueException -- what its thread ended with
-      known = error.is_a?(Strike) || error.is_a?(Heddle::Error) || left?(error)
+      known = [Strike, Heddle::Error, Heddle::Cancellation].any? { |kind| kind === error } || left?(error)
       fault("#{error.class} left a thread: #{error.message}") unless known
     end
   end
