@@ -82,8 +82,7 @@ module Heddle
       raise ArgumentError, "Heddle::Limit#acquire needs a block to call in its place" unless block_given?
 
       place = Place.new(self)
-      witness = DroppedFiber.witness(self, place)
-      begin
+      DroppedFiber.hold(self, place) do
         begin
           Agent.of(@redis || Limit.redis).enter(place)
           place.wait(timeout)
@@ -93,7 +92,6 @@ module Heddle
         end
       ensure
         place.leave # again, since Thread#raise may have struck before the first call or within it
-        ObjectSpace.undefine_finalizer(witness)
       end
     end
 

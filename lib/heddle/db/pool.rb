@@ -77,7 +77,11 @@ module Heddle
       def with(&block)
         raise ArgumentError, "Pool#with needs a block: pool.with { |db| … }" unless block_given?
 
-        lend_in(Place.new, &block)
+        joined = @joined[Transactions.holder] unless @joined.empty?
+        return yield joined if joined && !joined.forked?
+
+        place = Place.new
+        DroppedFiber.hold(self, place) { lend_in(place, &block) }
       end
 
       # @api private for {DroppedFiber}
@@ -123,13 +127,7 @@ module Heddle
       def each_row(sql, *arguments, **named, &block)
         return enum_for(:each_row, sql, *arguments, **named) unless block
 
-        place = Place.new
-        witness = DroppedFiber.witness(self, place)
-        begin
-          lend_in(place) { |connection| connection.each_row(sql, *arguments, **named, &block) }
-        ensure
-          ObjectSpace.undefine_finalizer(witness)
-        end
+        with { |connection| connection.each_row(sql, *arguments, **named, &block) }
         self
       end
 
@@ -214,9 +212,6 @@ module Heddle
       private
 
       def lend_in(place)
-        joined = @joined[Transactions.holder] unless @joined.empty?
-        return yield joined if joined && !joined.forked?
-
         in_thread = Fiber.current_scheduler.nil?
         begin
           if in_thread

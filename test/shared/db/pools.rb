@@ -127,6 +127,21 @@ module DatabaseSuite
       end
     end
 
+    # So have Enumerators of the program's own, in the middle of a block with a connection or of a transaction.
+    def test_a_block_that_was_dropped_gives_its_place_back
+      with_pool(size: 1, checkout_timeout: 5) do |pool|
+        blocks = [->(rows) { pool.with { |db| rows << db.query_value("select 1") << 2 } },
+          ->(rows) { pool.transaction { |db| rows << db.query_value("select 1") << 2 } },
+          ->(rows) { pool.with { |db| db.transaction { rows << db.query_value("select 1") << 2 } } }]
+        blocks.each do |block|
+          on_another_stack { assert_equal 1, Enumerator.new(&block).next }
+          wait_until(what: "the place") { GC.start.nil? && pool.stats[:free] == pool.stats[:connections] }
+          refute pool.with(&:in_transaction?)
+          assert_equal [1, 2], Enumerator.new(&block).to_a
+        end
+      end
+    end
+
     # The GC takes what an earlier call has left on a stack for a reference.
     def on_another_stack(&) = Thread.new(&).join
 
