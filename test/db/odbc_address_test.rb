@@ -98,6 +98,17 @@ class ODBCAddressTest < Minitest::Test
     end
   end
 
+  # Its calls run on threads of the system's, for which a virtual clock does not wait.
+  def test_a_simulation_refuses_it
+    require "heddle/simulation"
+    capture_io do
+      Heddle::Simulation.run(seeds: 1) do
+        error = assert_raises(Heddle::Simulation::Error) { Heddle::DB.connect("odbc:Driver=SQLite3;Database=:memory:") }
+        assert_match(/ODBC/, error.message)
+      end
+    end
+  end
+
   private
 
   def settings(url, **options) = Heddle::DB::ODBC::Driver.settings(url, options)

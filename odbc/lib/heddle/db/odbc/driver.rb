@@ -32,6 +32,7 @@ module Heddle
 
         # @api private
         def initialize(string:, timeout: nil, connect_timeout: timeout, encoding: nil, time_zone: :utc)
+          Simulation.refuse("ODBC") if defined?(Simulation.world) && Simulation.world
           @string = string
           @calls = Calls.new(encoding, time_zone == :local)
           @link = @calls.link
