@@ -89,6 +89,33 @@ class SimulationTest < Minitest::Test
     order
   end
 
+  # What a program loads once, and what it prints, must not move the rest.
+  def test_reading_files_and_a_trace_move_nothing
+    reader, writer = IO.pipe
+    printed = Thread.new { reader.read }
+    read = -> { 100.times { File.read(__FILE__) } }
+    orders = [[-> {}, nil], [read, nil], [-> {}, writer]].map do |work, trace|
+      order = []
+      run_world(trace: trace) do |world|
+        5.times do |index|
+          Heddle.spawn do
+            3.times do
+              sleep(0)
+              order << index
+              work.call
+              100.times { world.fault?(1, "fault") }
+              order << index
+            end
+          end
+        end
+      end
+      order
+    end
+    assert_equal [orders.first], orders.uniq
+    writer.close
+    assert_operator printed.value.scan("fault").size, :>=, 1500
+  end
+
   def test_the_clocks
     run_world do
       start = Process.clock_gettime(Process::CLOCK_MONOTONIC)

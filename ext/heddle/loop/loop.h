@@ -153,6 +153,9 @@ void loop_admit_start(struct loop *loop);
 // (bytes, a connection) must not be lost.
 void loop_give_turn(struct loop *loop, size_t bytes);
 
+// The same for an operation on a descriptor that may be a file's.
+void loop_give_turn_after(struct loop *loop, int descriptor, size_t bytes);
+
 // Like loop_admit and loop_give_turn together, for an operation that loses nothing if this raises.
 void loop_use_budget(struct loop *loop);
 

@@ -136,10 +136,11 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
     bool wait_first =
         waits && events == POLLIN && poller_drained(&transfer.loop->poller, rb_io_descriptor(transfer.io));
     size_t moved = 0;
-    loop_admit(transfer.loop, rb_io_descriptor(transfer.io));
+    int descriptor = rb_io_descriptor(transfer.io);
+    loop_admit(transfer.loop, descriptor);
     if (events == POLLOUT) loop_send_waiting(transfer.loop, rb_io_descriptor(transfer.io));
     for (;;) {
-        int descriptor = rb_io_descriptor(transfer.io); // raises if the IO was closed during the wait
+        descriptor = rb_io_descriptor(transfer.io); // raises if the IO was closed during the wait
         ssize_t count = -EAGAIN;
         if (!wait_first) {
             transfer.loop->statistics.system_calls++;
@@ -153,13 +154,13 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
             continue;
         }
         if (count < 0) { // -EAGAIN, too, may repeat until another fiber has sent something
-            loop_give_turn(transfer.loop, moved);
+            loop_give_turn_after(transfer.loop, descriptor, moved);
             return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
         }
         moved += (size_t)count;
         if (count == 0 || moved >= transfer.least) break;
     }
-    loop_give_turn(transfer.loop, moved);
+    loop_give_turn_after(transfer.loop, descriptor, moved);
     return SIZET2NUM(moved);
 }
 
@@ -237,7 +238,7 @@ static VALUE transfer_at(int argc, VALUE *argv, VALUE self, move_at step)
         if (count == 0) break;
         moved += (size_t)count;
     } while (moved < transfer.least);
-    loop_give_turn(transfer.loop, moved);
+    loop_give_turn_after(transfer.loop, descriptor, moved);
     return SIZET2NUM(moved);
 }
 
@@ -294,7 +295,7 @@ static VALUE transfer_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VAL
     if (writes) loop_send_waiting(transfer.loop, descriptor);
     transfer.loop->statistics.system_calls++;
     ssize_t count = (writes ? write_some : read_some)(descriptor, buffer, transfer.offset, transfer.least);
-    loop_give_turn(transfer.loop, count > 0 ? (size_t)count : 0);
+    loop_give_turn_after(transfer.loop, descriptor, count > 0 ? (size_t)count : 0);
     return SSIZET2NUM(count);
 }
 

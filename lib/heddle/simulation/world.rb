@@ -171,7 +171,7 @@ module Heddle
       def note
         line = "#{format("%.9f", now)} #{yield}"
         @digest = Zlib.crc32(line, @digest)
-        @log&.puts(line)
+        Fiber.new(blocking: true) { @log.puts(line) }.resume if @log # a trace must not change what happens
       end
 
       # @api private
