@@ -23,10 +23,14 @@ namespace :test do
     [name, program]
   end
 
+  # Reports name who allocated a block without who called that, whose search took time at each allocation. The only
+  # strstr of the parsers searches a constant, which ASAN would measure twice at each call.
+  options = {"ASAN_OPTIONS" => "malloc_context_size=1:intercept_strstr=0"}
   desc "Fuzz the parsers; INPUTS=10000000, SEED=1"
   task fuzz: fuzzers.values do
     fuzzers.each do |name, program|
-      sh program, "test/fuzz/corpus/#{name}", ENV.fetch("INPUTS", "300000"), ENV.fetch("SEED", rand(1 << 30).to_s)
+      sh options, program, "test/fuzz/corpus/#{name}", ENV.fetch("INPUTS", "300000"),
+        ENV.fetch("SEED", rand(1 << 30).to_s)
     end
   end
 end
