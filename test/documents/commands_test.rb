@@ -7,8 +7,8 @@ require "net/http"
 require "shellwords"
 require "support/fresh_clone"
 
-# Every command of README.md, the guides, CONTRIBUTING.md and bench/README.md other than benches runs in a fresh
-# clone: with fewer rounds, and with an existing file or Ruby instead of an invented one.
+# Every command of README.md, the guides, CONTRIBUTING.md and bench/README.md other than benches and `gem install` runs
+# in a fresh clone: with fewer rounds, and with an existing file or Ruby instead of an invented one.
 class CommandsTest < Minitest::Test
   include FreshClone
 
@@ -16,7 +16,7 @@ class CommandsTest < Minitest::Test
 
   RUBY = RUBY_VERSION[/\A\d+\.\d+/]
 
-  FreshClone::COMMANDS.grep_v(/heddle bench/).each do |command|
+  FreshClone::COMMANDS.grep_v(/heddle bench|\Agem install/).each do |command|
     define_method(:"test_#{command.gsub(/\W+/, "_")}") { try(command) }
   end
 
@@ -34,28 +34,9 @@ class CommandsTest < Minitest::Test
       set_up
       run_there(at_hand(command))
     when %r{\Abin/heddle serve} then serve(command)
-    when "gem install heddle" then install_gem
     when /\AIO_EVENT_SELECTOR=/ then assert_selector(command)
     when /\Aapt-get install/ then assert_packages(command.split.drop(3))
     else flunk "no rule for how to try #{command.inspect}"
-    end
-  end
-
-  # From the package that the clone makes. The signatures are those of the installed gem.
-  def install_gem
-    Dir.mktmpdir("heddle-gems") do |gems|
-      package = File.join(gems, "heddle.gem")
-      run_there("gem build --strict --output #{package} heddle.gemspec")
-      run_there("gem install --local --no-document --ignore-dependencies --install-dir #{gems} #{package}")
-      folder, = Dir["#{gems}/gems/heddle-*"]
-      paths = Gem.path.join(":")
-      installed = {**environment, "GEM_HOME" => gems, "GEM_PATH" => "#{gems}:#{paths}"}
-      [["-e", 'require "heddle"; puts Heddle.run { $".grep(/heddle\.so/) }'],
-        %w[-S rbs -r heddle validate]].each do |arguments|
-        out, status = Open3.capture2e(installed, RbConfig.ruby, *arguments, chdir: gems)
-        assert_predicate status, :success?, out
-        assert_includes out, folder if arguments.first == "-e"
-      end
     end
   end
 

@@ -486,7 +486,7 @@ class SimulationTest < Minitest::Test
     assert_match(/Heddle\.spawn/, fails(Heddle::Simulation::Error) { Thread.new { nil } }.message)
     assert_match(/forks/, fails(Heddle::Simulation::Error) { fork }.message)
     [-> { system("true") }, -> { `true` }, -> { Process.spawn("true") }, -> { IO.popen("true") }].each do |command|
-      assert_match(/runs a command, which would take real time/, fails(Heddle::Simulation::Error) { command.call }.message)
+      assert_match(/runs a command/, fails(Heddle::Simulation::Error) { command.call }.message)
     end
     run_world { assert_equal 3, Heddle.offload { 3 } }
     assert_equal 1, Thread.new { 1 }.value

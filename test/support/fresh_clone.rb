@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "etc"
 require "fileutils"
 require "open3"
 require "tmpdir"
@@ -67,9 +68,10 @@ module FreshClone
   end
 
   # Removes the variables that point Bundler at this process's bundle. ccache shall know again what it compiled in
-  # another clone: the folder is part of the debug information.
+  # another clone: the folder is part of the debug information. The make of `gem install` uses all processors, as
+  # that of `rake compile` does.
   def environment
     ENV.keys.grep(/\A(BUNDLER?_|GEM_|RUBY(OPT|LIB)\z|HEDDLE_)/).to_h { |name| [name, nil] }
-      .merge("CCACHE_NOHASHDIR" => "1")
+      .merge("CCACHE_NOHASHDIR" => "1", "MAKEFLAGS" => "-j#{Etc.nprocessors}")
   end
 end
