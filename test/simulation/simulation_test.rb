@@ -493,6 +493,20 @@ class SimulationTest < Minitest::Test
     assert_equal "yes\n", `echo yes`
   end
 
+  # As Ctrl-C may: the code under test would take it for a failed connect.
+  def test_an_exception_while_the_world_answers
+    error = fails(Interrupt) do |world|
+      world.host("api.example", "10.1.2.3")
+      world.network.define_singleton_method(:connect) { |*| raise Interrupt, "now" }
+      begin
+        TCPSocket.new("10.1.2.3", 80)
+      rescue SystemCallError
+        sleep 1
+      end
+    end
+    assert_equal "now", error.message
+  end
+
   # The loop of another thread would move the clock, or read it.
   def test_runs_in_other_threads
     ending = Thread::Queue.new

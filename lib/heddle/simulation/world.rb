@@ -196,14 +196,16 @@ module Heddle
       # ---- what the core asks
 
       # @api private
-      def connect(descriptor, sockaddr) = @network.connect(descriptor, sockaddr)
+      def connect(descriptor, sockaddr)
+        answering { @network.connect(descriptor, sockaddr) }
+      end
 
       # @api private
       def bind(descriptor, sockaddr)
-        @network.bind(descriptor, Addrinfo.new(sockaddr))
-        0
-      rescue SystemCallError => error
-        error.errno
+        answering do
+          @network.bind(descriptor, Addrinfo.new(sockaddr))
+          0
+        end
       end
 
       # @api private
@@ -288,6 +290,16 @@ module Heddle
       def failed(error)
         @failure ||= error
         @code.cancel
+      end
+
+      # The core must not be left by an exception, not even by one from another thread: it ends the run.
+      def answering
+        yield
+      rescue SystemCallError => error
+        error.errno
+      rescue Exception => error # rubocop:disable Lint/RescueException -- the run raises it
+        failed(error)
+        Errno::EIO::Errno
       end
 
       def answer(question, error, addresses)
