@@ -28,6 +28,11 @@ bool deadline_move(deadline_t until)
     return may;
 }
 
+void deadline_pass(int64_t span)
+{
+    simulated += span;
+}
+
 bool deadline_simulated(void)
 {
     return simulated != DEADLINE_NEVER;

@@ -19,6 +19,9 @@ bool deadline_simulated(void);
 // Moves the simulation's clock on to this instant. Returns whether it may.
 bool deadline_move(deadline_t until);
 
+// Moves it on by this span, also beyond its end: the next wait notices that.
+void deadline_pass(int64_t span);
+
 // The same clock at the kernel's last tick (1 to 10 ms ago), at a quarter of the price. For rough intervals only.
 deadline_t deadline_recently(void);
 

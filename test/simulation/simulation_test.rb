@@ -324,6 +324,11 @@ class SimulationTest < Minitest::Test
       TCPSocket.new("api.example", 80).read
     end
     fails(Heddle::Deadlock, time_limit: 60) { loop { sleep 10 } }
+    fails(Heddle::Deadlock, time_limit: 0.01) do |world|
+      nil until world.now > 0.02 || Process.clock_gettime(Process::CLOCK_MONOTONIC) == 0 # no wait
+      10.times { sleep 10 }
+      flunk
+    end
   end
 
   def test_errors_keep_class_and_message
