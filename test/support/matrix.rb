@@ -63,7 +63,7 @@ class TestMatrix
   # Documents say the same to every Ruby. Commands run on the newest one if it is there; the benches, each with
   # little work, on the Ruby that bin/heddle takes by itself. Whether the models find faults does not depend on Ruby.
   ONLY_ON_FLOOR = %r{/documents/bench_commands|/simulation/past_faults}
-  ONLY_ON_NEWEST = %r{/documents/(commands|gem_install)_test}
+  ONLY_ON_NEWEST = %r{/(documents/(commands|gem_install)|jobs/sidekiq_random_stops)_test}
 
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
   # database tests for which the server's version matters.

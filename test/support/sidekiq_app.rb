@@ -4,7 +4,8 @@
 #
 # Variables: REDIS_URL; FIBERS or THREADS; STALL (seconds); TIMEOUT, Sidekiq's for the jobs that run when it stops;
 # AT_EXIT, a file to write at the end; BEAT (seconds), in place of Sidekiq's ten between two heartbeats; DATABASE, an
-# URL; TENANTS, to load ActiveSupport.
+# URL; TENANTS, to load ActiveSupport; UNIQUE, to load sidekiq-unique-jobs; LIBRARIES, to load this, sidekiq-throttled
+# and ActiveJob; SLOT_SECONDS, after which sidekiq-throttled gives a slot to others.
 
 at_exit { File.write(ENV["AT_EXIT"], "all is flushed") } if ENV["AT_EXIT"] # before any of Heddle's
 
@@ -251,7 +252,7 @@ if ENV["TENANTS"] # current attributes
   end
 end
 
-if ENV["UNIQUE"] # the gem sidekiq-unique-jobs
+if ENV["UNIQUE"] || ENV["LIBRARIES"] # the gem sidekiq-unique-jobs
   require "sidekiq-unique-jobs"
 
   Sidekiq.configure_server do |config|
@@ -269,6 +270,57 @@ if ENV["UNIQUE"] # the gem sidekiq-unique-jobs
     def perform(number)
       sleep(0.1)
       Sidekiq.redis { |redis| redis.call("RPUSH", "unique", number) }
+    end
+  end
+end
+
+if ENV["LIBRARIES"] # with those that hold something for a job: slots, locks, steps
+  require "sidekiq/throttled"
+  require "active_job"
+
+  ActiveSupport::IsolatedExecutionState.isolation_level = :fiber if ENV["FIBERS"]
+
+  # Three at a time. The first time that it runs on fibers, its deadline ends it.
+  class ThrottledJob < RecordedJob
+    include Sidekiq::Throttled::Job
+
+    sidekiq_options deadline: 0.5
+    sidekiq_retry_in { 1 }
+    sidekiq_throttle(concurrency: {limit: 3, ttl: Integer(ENV.fetch("SLOT_SECONDS", "900"))})
+
+    def perform(id, seconds)
+      record("throttled", Sidekiq.redis { |redis| redis.call("INCR", "throttled now") })
+      super(id, (ENV["FIBERS"] && first?(id)) ? 30 : seconds)
+    ensure
+      Sidekiq.redis { |redis| redis.call("DECR", "throttled now") }
+    end
+
+    private
+
+    def first?(id) = Sidekiq.redis { |redis| redis.call("SADD", "tried", id) } == 1
+  end
+
+  # Each is a lock of its own.
+  class LockedJob < RecordedJob
+    sidekiq_options lock: :until_executed, on_conflict: :log
+  end
+
+  if defined?(ActiveJob::Continuable)
+    # Interrupted between two steps when its process stops.
+    class StepsJob < ActiveJob::Base
+      include ActiveJob::Continuable
+
+      self.queue_adapter = :sidekiq
+      self.resume_options = {wait: 0}
+
+      def perform(id, seconds)
+        step(:first) { sleep(seconds) && record("first", id) }
+        step(:second) { record("done", id) }
+      end
+
+      private
+
+      def record(list, id) = Sidekiq.redis { |redis| redis.call("RPUSH", list, id) }
     end
   end
 end
