@@ -265,13 +265,18 @@ class PoolModel
   # All places of the pool, at once.
   def come_back
     inside = 0
+    together = false
     tasks = Array.new(SIZE) do
       Heddle.spawn do
         Heddle.deadline(5) do
           @pool.with do |db|
             echo(db, @users += 1)
-            inside += 1
-            sleep(0.1) until inside >= SIZE
+            together = true if (inside += 1) == SIZE
+            begin
+              sleep(0.1) until together
+            ensure
+              inside -= 1
+            end
           end
         end
       rescue DB::Error, Heddle::DeadlineExceeded
