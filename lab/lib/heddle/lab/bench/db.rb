@@ -46,6 +46,14 @@ module Heddle
         # @see Bench#options
         def options = {**super, "server" => @server_kind&.to_s}.compact
 
+        # @see Bench#open
+        def open(affinity)
+          super do
+            log_in_once if server_kind == :mysql
+            yield
+          end
+        end
+
         # @see Bench#applies?
         def applies?(model, bench_case)
           super && !(model.kind == "raw" && server_kind == :mysql && bench_case.params["operation"] != "kept")
@@ -70,6 +78,21 @@ module Heddle
         def models_of = MODELS
 
         def server_kind = @server_kind || :mariadb
+
+        # The first full log-in of a user to MySQL takes TLS or the server's public key, which not all clients ask for.
+        # Then the server has the password in its cache, and all clients log in the same way. In a child, so that no
+        # model's process has Heddle loaded that does not use it.
+        def log_in_once
+          pid = fork do
+            require "heddle"
+            Heddle::DB.connect(@server.url).close
+            exit!(true) # without this process's at_exit handlers
+          rescue => error
+            warn error.full_message
+            exit!(false)
+          end
+          raise Error, "Heddle cannot log in to MySQL" unless Process.wait2(pid).last.success?
+        end
 
         def slowness(summary)
           name = OPERATIONS.fetch("pool").first

@@ -29,19 +29,11 @@ module Heddle
 
         # @see Workload#perform
         def perform(meter)
-          log_in_once
           @client = connect
           (@kind == "raw") ? raw(meter) : super
         end
 
         private
-
-        # The first full log-in of a user to MySQL takes TLS or the server's public key, which not all clients ask for.
-        # Then the server has the password in its cache, and all clients log in the same way.
-        def log_in_once
-          load_heddle
-          Heddle::DB.connect(@params.fetch("url")).close
-        end
 
         def connect
           return SequelClient.new(@kind, @params.fetch("url")) if sequel?
