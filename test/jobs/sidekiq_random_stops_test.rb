@@ -22,18 +22,8 @@ class SidekiqRandomStopsTest < Minitest::Test
   STOPS = 2
   KILLED = {SLOT_SECONDS: 3}.freeze # by which slots of a process that was killed come back
 
-  CLIENT = <<~RUBY
-    ENV["LIBRARIES"] = "1"
-    require #{File.expand_path("../support/sidekiq_app", __dir__).inspect}
-    Sidekiq.configure_client do |config|
-      config.redis = {url: ENV.fetch("REDIS_URL")}
-      config.logger.level = Logger::ERROR
-      config.client_middleware { |chain| chain.add(SidekiqUniqueJobs::Middleware::Client) }
-    end
-    if defined?(StepsJob)
-      ActiveJob::Base.logger = nil
-      Sidekiq.default_configuration.logger.level = Logger::ERROR
-    end
+  CLIENT = SidekiqHelpers.unique_client("LIBRARIES") + <<~RUBY
+    ActiveJob::Base.logger = nil
     ids = #{EACH}.times.flat_map do |number|
       [RecordedJob, ThrottledJob, LockedJob, *(StepsJob if defined?(StepsJob))].map do |job|
         "\#{job} \#{number}".tap do |id|
@@ -75,12 +65,7 @@ class SidekiqRandomStopsTest < Minitest::Test
     raise error.class, "#{error.message} (SEED=#{seed})"
   end
 
-  def push_all
-    ENV["REDIS_URL"], was = @redis.url, ENV["REDIS_URL"]
-    assert_child(CLIENT, gems: true).split(",")
-  ensure
-    ENV["REDIS_URL"] = was
-  end
+  def push_all = in_client(CLIENT).split(",")
 
   def start(workers, **variables) = start_sidekiq(**workers, TIMEOUT: 1, LIBRARIES: 1, **variables)
 

@@ -14,24 +14,17 @@ class SidekiqUniqueJobsTest < Minitest::Test
   mode :fiber
 
   # Pushes jobs through the gem's client middleware, and says how many were taken.
-  CLIENT = <<~RUBY
-    ENV["UNIQUE"] = "1"
-    require #{File.expand_path("../support/sidekiq_app", __dir__).inspect}
-    Sidekiq.configure_client do |config|
-      config.redis = {url: ENV.fetch("REDIS_URL")}
-      config.logger.level = Logger::ERROR
-      config.client_middleware { |chain| chain.add(SidekiqUniqueJobs::Middleware::Client) }
-    end
+  CLIENT = SidekiqHelpers.unique_client("UNIQUE") + <<~RUBY
     jobs = Array.new(5) { |number| Array.new(4) { UniqueJob.perform_async(number) } }
     print jobs.flatten.compact.size
   RUBY
 
   def test_locks
-    assert_equal "5", push_from_a_client
+    assert_equal "5", in_client(CLIENT)
     start_sidekiq(FIBERS: 50, UNIQUE: 1)
     wait_until(30, what: "the jobs") { list("unique").size == 5 }
     wait_until(what: "the end of the locks") { locks.empty? }
-    assert_equal "5", push_from_a_client
+    assert_equal "5", in_client(CLIENT)
     wait_until(30, what: "the jobs") { list("unique").size == 10 }
     assert_equal %w[0 0 1 1 2 2 3 3 4 4], list("unique").sort
   end
@@ -39,11 +32,4 @@ class SidekiqUniqueJobsTest < Minitest::Test
   private
 
   def locks = redis("KEYS", "uniquejobs:*:LOCKED")
-
-  def push_from_a_client
-    ENV["REDIS_URL"], was = @redis.url, ENV["REDIS_URL"]
-    assert_child(CLIENT, gems: true)
-  ensure
-    ENV["REDIS_URL"] = was
-  end
 end

@@ -38,6 +38,21 @@ module SidekiqHelpers
     super
   end
 
+  # Begins the code of a client that pushes jobs of sidekiq_app.rb through sidekiq-unique-jobs, see #in_client.
+  #
+  # @param variable [String] which jobs there are, see sidekiq_app.rb
+  def self.unique_client(variable)
+    <<~RUBY
+      ENV["#{variable}"] = "1"
+      require #{SidekiqProcess::APP.inspect}
+      Sidekiq.configure_client do |config|
+        config.redis = {url: ENV.fetch("REDIS_URL")}
+        config.logger.level = Logger::ERROR
+        config.client_middleware { |chain| chain.add(SidekiqUniqueJobs::Middleware::Client) }
+      end
+    RUBY
+  end
+
   # A Redis for each test. Include it after SidekiqHelpers.
   module OwnRedis
     def setup
@@ -68,6 +83,14 @@ module SidekiqHelpers
       Sidekiq::RedisClientAdapter.new(url: url, timeout: 20, reconnect_attempts: [0.1, 0.5, 1, 2]).new_client
     end
     Thread.current[:sidekiq_redis_pool] = pool
+  end
+
+  # @return [String] what the code prints, in a process that knows Redis. The test has LoopHelpers, too.
+  def in_client(code)
+    ENV["REDIS_URL"], was = @redis.url, ENV["REDIS_URL"]
+    assert_child(code, gems: true)
+  ensure
+    ENV["REDIS_URL"] = was
   end
 
   # @param variables [Hash] see SidekiqProcess
