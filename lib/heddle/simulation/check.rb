@@ -15,28 +15,31 @@ module Heddle
         raise ArgumentError, "#{what} must be a probability between 0 and 1, not #{value.inspect}"
       end
 
-      # @return [String]
-      def name(value)
-        return value if value.is_a?(String)
+      # @param rule [String] what a TypeError says
+      # @return [Object] the value
+      def kind(kind, value, rule)
+        return value if value.is_a?(kind)
 
-        raise TypeError, "the name of a host must be a String, not #{value.inspect}"
+        raise TypeError, "#{rule}, not #{value.inspect}"
       end
+
+      # @param block [Proc, nil]
+      # @return [Proc]
+      def server(block) = block || raise(ArgumentError, "a server needs a block")
+
+      # @return [String]
+      def name(value) = kind(String, value, "the name of a host must be a String")
+
+      # @return [Integer]
+      def port(value) = kind(Integer, value, "a port must be an Integer")
 
       # @return [String] the address as the system spells it
       def address(value)
-        raise TypeError, "an address must be a String, not #{value.inspect}" unless value.is_a?(String)
-        raise IPAddr::InvalidAddressError if value.include?("/")
+        raise IPAddr::InvalidAddressError if kind(String, value, "an address must be a String").include?("/")
 
         IPAddr.new(value).to_s
       rescue IPAddr::Error
         raise ArgumentError, "a host needs addresses of IP, not #{value.inspect}"
-      end
-
-      # @return [Task]
-      def task(value)
-        return value if value.is_a?(Task)
-
-        raise TypeError, "World#interrupt needs a task, not #{value.inspect}"
       end
     end
     private_constant :Check

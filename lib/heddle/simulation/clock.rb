@@ -9,6 +9,9 @@ module Heddle
       START = 1_000_000_000_000
       private_constant :EPOCH
 
+      # @return [Float] virtual seconds since the beginning
+      def self.seconds = (Core.now - START) / 1e9
+
       BASES = %i[CLOCK_MONOTONIC CLOCK_MONOTONIC_RAW CLOCK_MONOTONIC_COARSE CLOCK_BOOTTIME].to_h { |name| [name, 0] }
         .merge(CLOCK_REALTIME: EPOCH - START, CLOCK_REALTIME_COARSE: EPOCH - START)
         .filter_map { |name, base| [Process.const_get(name), base] if Process.const_defined?(name) }.to_h.freeze

@@ -25,12 +25,12 @@ module Heddle
       # @return [Socket] one that the caller makes its own
       def open
         near, far = ::Socket.pair(:UNIX, :DGRAM)
-        @sides[near.stat.ino] = Side.new(far, nil, nil, [])
+        @sides[Core.inode(near.fileno)] = Side.new(far, nil, nil, [])
         near
       end
 
       # @return [Side, nil]
-      def side_of(io) = @sides[io.stat.ino]
+      def side(inode) = @sides[inode]
 
       # @param address [Addrinfo]
       # @raise [Errno::EADDRINUSE]

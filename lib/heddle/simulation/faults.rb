@@ -25,7 +25,7 @@ module Heddle
         return false unless probability.positive? && Core.draw(name) < probability
         return false if @only && !@only[name]
 
-        @happened << Fault.new(name, (Core.now - Clock::START) / 1e9)
+        @happened << Fault.new(name, Clock.seconds)
         true
       end
 

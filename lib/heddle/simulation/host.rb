@@ -28,10 +28,8 @@ module Heddle
       # @param port [Integer]
       # @yieldparam socket [TCPSocket]
       def tcp(port, &block)
-        raise ArgumentError, "a server needs a block" unless block
-        raise TypeError, "a port must be an Integer, not #{port.inspect}" unless port.is_a?(Integer)
-
-        @services[port] = block
+        Check.server(block)
+        @services[Check.port(port)] = block
       end
 
       # Receives each datagram in a task of its own.
@@ -41,10 +39,8 @@ module Heddle
       # @yieldparam from [Addrinfo]
       # @yieldreturn [String, nil] the answer
       def udp(port, &block)
-        raise ArgumentError, "a server needs a block" unless block
-        raise TypeError, "a port must be an Integer, not #{port.inspect}" unless port.is_a?(Integer)
-
-        @datagrams[port] = block
+        Check.server(block)
+        @datagrams[Check.port(port)] = block
       end
 
       # Serves HTTP/1.1.
@@ -53,8 +49,7 @@ module Heddle
       # @yieldparam request [HTTP::Request]
       # @yieldreturn [String, Integer, Array(Integer, Hash, String)] the body; the status; or status, fields and body
       def http(port, &block)
-        raise ArgumentError, "a server needs a block" unless block
-
+        Check.server(block)
         tcp(port) { |socket| HTTP.new(socket).serve(&block) }
       end
 

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "refusing"
+
 module Heddle
   class Simulation
     # Libraries that connect in C of their own, where no simulation can take the place of the network.
@@ -31,16 +33,9 @@ module Heddle
         private
 
         def refusal(library, names)
-          Module.new do
-            names.each do |name|
-              define_method(name) do |*arguments, **options, &block|
-                if Simulation.world
-                  raise Error, "#{library} connects in C of its own, which would reach the real network from within " \
-                    "a simulation: use a client that is written in Ruby, or Heddle's own"
-                end
-                super(*arguments, **options, &block)
-              end
-            end
+          Refusing.module_of(names) do
+            raise Error, "#{library} connects in C of its own, which would reach the real network from within " \
+              "a simulation: use a client that is written in Ruby, or Heddle's own"
           end
         end
       end

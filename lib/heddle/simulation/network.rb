@@ -70,7 +70,7 @@ module Heddle
       end
 
       # @return [Connection::Side, nil]
-      def side_of(io) = @sides[io.stat.ino]
+      def side(inode) = @sides[inode]
 
       # Begins to connect.
       #
@@ -108,7 +108,7 @@ module Heddle
 
       # @return [Listener]
       # @raise [Errno::EINVAL] the socket does not listen
-      def listener(io) = @listeners.fetch(io.stat.ino) { raise Errno::EINVAL, "accept(2)" }
+      def listener(io) = @listeners.fetch(Core.inode(io.fileno)) { raise Errno::EINVAL, "accept(2)" }
 
       # The side's socket gets ECONNRESET, as when the other end of a pair is closed with unread bytes.
       def reset(side)
@@ -116,7 +116,7 @@ module Heddle
 
         begin
           own = IO.for_fd(side.descriptor, "r+", autoclose: false)
-          own.write_nonblock("x", exception: false) if own.stat.ino == side.inode
+          own.write_nonblock("x", exception: false) if Core.inode(side.descriptor) == side.inode
         rescue SystemCallError, IOError
           nil # closed by the program, or its other direction is
         end

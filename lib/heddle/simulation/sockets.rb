@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "refusing"
+
 module Heddle
   class Simulation
     # Ruby's classes of sockets: a socket of the world is a UNIX socket underneath.
@@ -252,21 +254,21 @@ module Heddle
             end
           end
         end
-
-        %i[sendmsg recvmsg sendmsg_nonblock recvmsg_nonblock].each do |name|
-          # @api private
-          define_method(name) do |*arguments, **options|
-            Simulation.refuse("UDPSocket##{name}") if Simulation.world
-            super(*arguments, **options)
-          end
-        end
       end
+
+      MESSAGES = Refusing.module_of(%i[sendmsg recvmsg sendmsg_nonblock recvmsg_nonblock]) do |name|
+        Simulation.refuse("UDPSocket##{name}")
+      end
+      private_constant :MESSAGES
 
       class << self
         # @return [Connection::Side, Datagrams::Side, nil]
         def side_of(io)
           network = Simulation.world&.network
-          network && (network.side_of(io) || network.datagrams.side_of(io))
+          return unless network
+
+          inode = Core.inode(io.fileno)
+          network.side(inode) || network.datagrams.side(inode)
         end
 
         # @return [Socket::Option] what these arguments of setsockopt say
@@ -334,7 +336,7 @@ module Heddle
         end
       end
 
-      {BasicSocket => [Basic], IPSocket => [IP], Socket => [Connecting, Accepting], UDPSocket => [Datagram],
+      {BasicSocket => [Basic], IPSocket => [IP], Socket => [Connecting, Accepting], UDPSocket => [Datagram, MESSAGES],
        TCPServer => [Making::TCPService, Accepting],
        UNIXSocket => [Making::UNIXClient], UNIXServer => [Making::UNIXService, Accepting]}
         .each { |klass, modules| klass.prepend(*modules) }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../worker_threads"
+require_relative "refusing"
 
 module Heddle
   class Simulation
@@ -52,23 +53,6 @@ module Heddle
         end
       end
 
-      # Prepended to what runs commands.
-      module Commands
-        # @api private
-        # @param names [Array<Symbol>] of methods that run a command
-        def self.refusing(visibility, *names)
-          Module.new do
-            names.each do |name|
-              define_method(name) do |*arguments, **options, &block|
-                Threads.refuse("runs a command, which would take real time") if Simulation.world
-                super(*arguments, **options, &block)
-              end
-            end
-            send(visibility, *names)
-          end
-        end
-      end
-
       # Prepended to {Scheduler}'s singleton class.
       module SchedulerMethods
         # @api private
@@ -108,7 +92,11 @@ module Heddle
       Process.singleton_class.prepend(ProcessMethods)
       {Process.singleton_class => %i[public spawn], Kernel => %i[private spawn system `],
        Kernel.singleton_class => %i[public spawn system `], IO.singleton_class => %i[public popen]}
-        .each { |owner, (visibility, *names)| owner.prepend(Commands.refusing(visibility, *names)) }
+        .each do |owner, (visibility, *names)|
+          owner.prepend(Refusing.module_of(names, visibility: visibility) do
+            refuse("runs a command, which would take real time")
+          end)
+        end
       Scheduler.singleton_class.prepend(SchedulerMethods)
       WorkerThreads.prepend(WorkerMethods)
     end

@@ -74,10 +74,8 @@ module Heddle
       # @param path [String] no file is made
       # @yieldparam socket [UNIXSocket]
       def unix(path, &block)
-        raise ArgumentError, "a server needs a block" unless block
-        raise TypeError, "a path must be a String, not #{path.inspect}" unless path.is_a?(String)
-
-        @network.own.serve(path, block)
+        Check.server(block)
+        @network.own.serve(Check.kind(String, path, "a path must be a String"), block)
       end
 
       # What the name means from now on.
@@ -104,7 +102,7 @@ module Heddle
       end
 
       # @return [Float] virtual seconds since the beginning
-      def now = (Core.now - Clock::START) / 1e9
+      def now = Clock.seconds
 
       # @param range [Range, nil]
       # @return [Numeric] a number by chance: of the range, or from 0 to 1
@@ -148,7 +146,7 @@ module Heddle
       # @param task [Task]
       # @param exception [Exception]
       def interrupt(task, exception)
-        Check.task(task).interrupt(exception)
+        Check.kind(Task, task, "World#interrupt needs a task").interrupt(exception)
       end
 
       # @api private
