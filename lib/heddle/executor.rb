@@ -160,9 +160,9 @@ module Heddle
     # @param timeout [Numeric, nil] seconds
     # @return [Boolean] false when the timeout ended first
     def wait_for_termination(timeout = nil)
-      deadline = timeout && now + timeout
+      deadline = timeout && Clock.now + timeout
       until (seen = @ended.openings) && shutdown?
-        left = deadline && deadline - now
+        left = deadline && deadline - Clock.now
         return false if left && left <= 0
 
         @ended.wait(seen, left)
@@ -342,7 +342,5 @@ module Heddle
 
       value
     end
-
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end

@@ -113,7 +113,7 @@ module Heddle
     #   cancelled then, since nothing would run them.
     def wait(timeout = nil)
       check_process
-      deadline = timeout && now + timeout
+      deadline = timeout && Clock.now + timeout
       in_run { settle(deadline) } until idle?
       self
     rescue Expired
@@ -312,7 +312,7 @@ module Heddle
     # Waits until no task is left, or the run is over.
     def settle(deadline)
       until (seen = @ended.openings) && (idle? || over?)
-        left = deadline && deadline - now
+        left = deadline && deadline - Clock.now
         raise Expired if left && left <= 0
 
         @ended.wait(seen, left)
@@ -432,8 +432,6 @@ module Heddle
     def idle?
       @running.empty? && @queue.all?(&:ended?)
     end
-
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
     # One call of {FiberPool#map} or {FiberPool#each}.
     #

@@ -38,11 +38,11 @@ module Heddle
       # Folders of authorities have hundreds of files.
       def of_files(path, own)
         known = @folders[path]
-        return known[1] if known && known[0] == own && now - known[2] < SECONDS
+        return known[1] if known && known[0] == own && Clock.now - known[2] < SECONDS
 
         stamp = Dir.children(path).sort.map { |name| [name, of_file(File.join(path, name))] }.hash
         @folders = {} if @folders.size >= FOLDERS && !known # other threads may search the table
-        @folders[path.dup] = [own.dup, stamp, now]
+        @folders[path.dup] = [own.dup, stamp, Clock.now]
         stamp
       end
 
@@ -51,8 +51,6 @@ module Heddle
       rescue SystemCallError => error # a dangling link
         error.errno
       end
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
   private_constant :FileStamp

@@ -259,8 +259,8 @@ module Heddle
       patience = nil
       entry = read(key, true, nil, lock_seconds, refresh)
       while others_make?(entry)
-        patience ||= now + 2 * lock_seconds
-        return yield if now > patience # a key that others make again and again, and never in time
+        patience ||= Clock.now + 2 * lock_seconds
+        return yield if Clock.now > patience # a key that others make again and again, and never in time
 
         sleep(pause)
         pause = [pause * 2, longest].min
@@ -463,10 +463,6 @@ module Heddle
       Heddle.shield(GRACE) { remove(key, cas, placeholder ? nil : true) }
     rescue Error, IOError, SystemCallError, SocketError, *(OpenSSL::SSL::SSLError if defined?(OpenSSL::SSL))
       nil # of the server or of the connection; what another thread raises here goes on
-    end
-
-    def now
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
 end

@@ -2,6 +2,7 @@
 
 require "socket" # the loop raises SocketError
 require_relative "version"
+require_relative "clock"
 require_relative "errors"
 require_relative "native"
 require_relative "loop"

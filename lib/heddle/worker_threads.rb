@@ -220,9 +220,9 @@ module Heddle
       # @param timeout [Numeric, nil] seconds
       # @return [Boolean] whether the job has ended
       def wait(timeout = nil)
-        deadline = timeout && now + timeout
+        deadline = timeout && Clock.now + timeout
         until (seen = @ending.openings) && ended?
-          left = deadline && deadline - now
+          left = deadline && deadline - Clock.now
           return false if left && left <= 0
 
           @ending.wait(seen, left)
@@ -296,8 +296,6 @@ module Heddle
           end
         end
       end
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
     private_constant :Job
   end

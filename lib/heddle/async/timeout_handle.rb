@@ -19,8 +19,6 @@ module Heddle
         @cancelled = false
       end
 
-      def now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
-
       def time = @scope ? @scheduler.end_of(@scope) : @time
 
       # What the timer would call; nil after #cancel!.

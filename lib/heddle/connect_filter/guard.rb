@@ -96,10 +96,10 @@ module Heddle
         def each_allowed(host, port, options, family = nil, type = :STREAM)
           host = host.to_str.dup.freeze if host.respond_to?(:to_str)
           limit = options[:open_timeout]
-          ends = limit && now + limit
+          ends = limit && Clock.now + limit
           refusal = failure = nil
           look_up(host, port, family, type, limit || options[:resolv_timeout]).each do |address|
-            options = options.merge(open_timeout: [ends - now, 0.001].max) if ends
+            options = options.merge(open_timeout: [ends - Clock.now, 0.001].max) if ends
             seconds = options[:open_timeout] || options[:connect_timeout]
             if (refused = ConnectFilter.refusal(address, host.is_a?(String) ? host : address.ip_address, seconds))
               refusal ||= refused
@@ -115,8 +115,6 @@ module Heddle
         def look_up(host, port, family, type, seconds)
           Addrinfo.getaddrinfo(host, port, family, type, **(seconds ? {timeout: seconds} : {}))
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
       install(::TCPSocket, :initialize, :initialize_without_filter, Methods::TCPSocket)

@@ -46,7 +46,7 @@ module Heddle
         @loans = 0
         @notice_handler = nil
         @init = init
-        @opened = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        @opened = Clock.now
         initialize_transactions
       end
 
@@ -66,7 +66,7 @@ module Heddle
       # @api private for a pool
       # @return [Float] seconds since it was opened
       def age
-        Process.clock_gettime(Process::CLOCK_MONOTONIC) - @opened
+        Clock.now - @opened
       end
 
       # A name of a table or column, in the quotes of this database.

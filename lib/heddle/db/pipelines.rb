@@ -63,13 +63,13 @@ module Heddle
         watches = requests.map { |sql, _| watch_for(sql) } if QueryListeners.anyone
         return talk(&block) unless watches&.any?
 
-        started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        started = Clock.now
         begin
           results = talk(&block)
         rescue Exception => error # standard:disable Lint/RescueException
           raise
         ensure
-          seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+          seconds = Clock.now - started
           watches.each_with_index do |watch, index|
             watch.seconds = seconds
             watch.done(error || results[index]) if error || results

@@ -355,7 +355,7 @@ module Heddle
             @made -= 1
             closes = true # without the lock: a close may wait
           else
-            @free << [what, now]
+            @free << [what, Clock.now]
           end
         end
         discard(what) if closes
@@ -393,7 +393,7 @@ module Heddle
       end
 
       def drop_idle
-        return NONE unless @idle && (oldest = @free.first) && oldest[1] < (limit = now - @idle)
+        return NONE unless @idle && (oldest = @free.first) && oldest[1] < (limit = Clock.now - @idle)
 
         stale = @free.take_while { |_, since| since < limit }
         stale = stale.first([@made - @min, 0].max) if @min > 0
@@ -420,10 +420,6 @@ module Heddle
         @joined.clear
         @waiting.clear
         @made = 0
-      end
-
-      def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

@@ -33,13 +33,13 @@ module Heddle
 
       # Adds the block's time. Its error ends the watch.
       def measure
-        started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        started = Clock.now
         begin
           yield
         rescue Exception => error # standard:disable Lint/RescueException
           raise
         ensure
-          @seconds += Process.clock_gettime(Process::CLOCK_MONOTONIC) - started
+          @seconds += Clock.now - started
           done(error) if error
         end
       end

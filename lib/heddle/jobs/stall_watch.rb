@@ -54,10 +54,10 @@ module Heddle
         state = since = nil
         until @stopped
           sleep @seconds.fdiv(SAMPLES)
-          state, since, reported = signs, now, false if state != signs || idle?
-          next if reported || now - since < @seconds
+          state, since, reported = signs, Clock.now, false if state != signs || idle?
+          next if reported || Clock.now - since < @seconds
 
-          @report.call(now - since, @watched.backtrace || [])
+          @report.call(Clock.now - since, @watched.backtrace || [])
           reported = true
         end
       end
@@ -66,8 +66,6 @@ module Heddle
       def idle? = @scheduler.tasks.none? { |task| StallWatch.computing?(task) }
 
       def signs = @scheduler.statistics.values_at(*SIGNS_OF_LIFE)
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
   private_constant :Jobs

@@ -84,7 +84,7 @@ module Heddle
 
         @lock.synchronize do
           if (line = @lines[place.limit.name])
-            line.leave(place, now)
+            line.leave(place, Clock.now)
             forget(line)
           end
           @places.delete(place.id)
@@ -94,8 +94,8 @@ module Heddle
 
       # Waits until Redis knows all releases, but no longer than a second.
       def flush
-        deadline = now + FLUSH_SECONDS
-        while here? && (seen = @sent.openings) && unsent? && (left = deadline - now) > 0
+        deadline = Clock.now + FLUSH_SECONDS
+        while here? && (seen = @sent.openings) && unsent? && (left = deadline - Clock.now) > 0
           @sent.wait(seen, left)
         end
       end
@@ -185,7 +185,7 @@ module Heddle
       def round(redis, messages)
         check = check?(messages)
         refused = pending(check).reject { |line| advance?(redis, line, check) }
-        @checked = now if check
+        @checked = Clock.now if check
         messages.listen if waiting?
         return [pause(messages), failed].compact.min if refused.any?
 
@@ -203,14 +203,14 @@ module Heddle
           next if @lines.empty?
           next 0 if @stale
 
-          [[@checked + renewal(messages), *@lines.each_value.filter_map(&:due)].min - now, 0].max
+          [[@checked + renewal(messages), *@lines.each_value.filter_map(&:due)].min - Clock.now, 0].max
         end
       end
 
       # Whether it is time to renew what is held and what waits.
       def check?(messages)
         stale, @stale = @stale, false
-        stale || @lock.synchronize { now - @checked >= renewal(messages) }
+        stale || @lock.synchronize { Clock.now - @checked >= renewal(messages) }
       end
 
       # Call this under the lock.
@@ -224,7 +224,7 @@ module Heddle
       # @return [Array<Line>]
       def pending(check)
         @lock.synchronize do
-          time = now
+          time = Clock.now
           @lines.values.select { |line| check || line.pending?(time) }
         end
       end
@@ -250,7 +250,7 @@ module Heddle
           granted(granted)
         end
         @lock.synchronize do
-          line.due = now + start / 1e6 if start >= 0 && line.waiting?
+          line.due = Clock.now + start / 1e6 if start >= 0 && line.waiting?
           forget(line)
         end
       end
@@ -294,11 +294,9 @@ module Heddle
 
       # Call this under the lock.
       def refuse(line, error)
-        line.refuse_all(error, now).each { |id| @places.delete(id) }
+        line.refuse_all(error, Clock.now).each { |id| @places.delete(id) }
         forget(line)
       end
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
     private_constant :Agent
   end

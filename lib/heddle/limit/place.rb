@@ -49,9 +49,9 @@ module Heddle
 
       # @raise [Exhausted, Unavailable]
       def wait(timeout)
-        deadline = timeout && now + timeout
+        deadline = timeout && Clock.now + timeout
         while (seen = @changed.openings) && waiting?
-          left = deadline && deadline - now
+          left = deadline && deadline - Clock.now
           raise Exhausted, "no place in #{@limit.inspect} became free within #{timeout} s" if left && left <= 0
 
           @changed.wait(seen, left)
@@ -69,8 +69,6 @@ module Heddle
       end
 
       private
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
     private_constant :Place
   end

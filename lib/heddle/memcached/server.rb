@@ -70,7 +70,7 @@ module Heddle
         down_until = @down_until # others set it meanwhile
         return true unless down_until
 
-        time = now
+        time = Clock.now
         return false unless time >= down_until || abandoned?
 
         @down_until = time + (@pause || @retry_after)
@@ -120,7 +120,7 @@ module Heddle
           return
         end
         @tried = nil
-        @down_until = now + @pause
+        @down_until = Clock.now + @pause
       end
 
       def reaching
@@ -175,10 +175,6 @@ module Heddle
 
       def drop(streams)
         streams.each(&:close)
-      end
-
-      def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "keep_alive/clock"
 require_relative "keep_alive/connection"
 require_relative "keep_alive/exchange"
 require_relative "keep_alive/key"

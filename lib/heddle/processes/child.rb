@@ -91,7 +91,7 @@ module Heddle
       def perform(index, payload)
         begin
           item = Marshal.load(payload) # rubocop:disable Security/MarshalLoad -- from our parent
-          value = @deadline ? Heddle.deadline([@deadline - now, 0].max) { @block.call(item) } : @block.call(item)
+          value = @deadline ? Heddle.deadline([@deadline - Clock.now, 0].max) { @block.call(item) } : @block.call(item)
           answer = @keep ? Transfer.dump_value(value, index, item) : ""
           kind = Frames::VALUE
         rescue Cancellation, SystemExit, SignalException
@@ -125,8 +125,6 @@ module Heddle
       rescue Errno::EPIPE, Errno::ECONNRESET
         nil # reading tells the same
       end
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
       # Skips the at_exit handlers, which are the parent's.
       def leave(status, signal)

@@ -28,7 +28,7 @@ module Heddle
         @room = room
         @workers = []
         @taken = @answered = 0
-        @look_at = now + LOOK
+        @look_at = Clock.now + LOOK
       end
 
       # @param items [#each] values that `each` yields at once are one item, an Array
@@ -63,7 +63,7 @@ module Heddle
         known = items.respond_to?(:size) && items.size
         count = @processes.count
         count = known if known.is_a?(Integer) && known.between?(1, count)
-        deadline = Heddle.remaining&.+(now)
+        deadline = Heddle.remaining&.+(Clock.now)
         count.times do
           Worker.start(@workers, @processes.fibers) do |socket|
             Child.new(socket, fibers: @processes.fibers, keep: @keep, deadline: deadline, block: @block).run
@@ -82,7 +82,7 @@ module Heddle
         sockets = @workers.to_h { |worker| [worker.socket, worker] }
         readable = readable_among(sockets.keys)
         readable&.each { |socket| receive(sockets[socket]) }
-        look(readable) if now >= @look_at
+        look(readable) if Clock.now >= @look_at
       end
 
       # In a plain thread, IO.select raises EBADF instead of IOError when another thread closes a socket after Ruby has
@@ -111,7 +111,7 @@ module Heddle
 
       # Answers that a worker sent before its end count.
       def look(readable)
-        @look_at = now + LOOK
+        @look_at = Clock.now + LOOK
         dead = @workers.find { |worker| !readable&.include?(worker.socket) && worker.ended? }
         lose(dead) if dead
       end
@@ -146,18 +146,16 @@ module Heddle
 
       # @return [Boolean] whether all workers ended within these seconds
       def await(workers, seconds)
-        limit = now + seconds
+        limit = Clock.now + seconds
         pause = FIRST_PAUSE
         until workers.all?(&:ended?)
-          return false if now > limit
+          return false if Clock.now > limit
 
           sleep(pause)
           pause = [pause * 2, LONGEST_PAUSE].min
         end
         true
       end
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
 end

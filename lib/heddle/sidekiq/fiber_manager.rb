@@ -58,7 +58,7 @@ module Heddle
 
       # Interrupts the jobs in the order in which they began.
       def hard_shutdown
-        now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
+        now = Clock.now
         left = @plock.synchronize { @workers.to_a }
         busy = @dispatcher.busy
         logger.warn { "Terminating #{busy.size} busy fibers" }
@@ -85,7 +85,7 @@ module Heddle
       end
 
       def wait_until(deadline)
-        sleep INTERVAL until yield || ::Process.clock_gettime(::Process::CLOCK_MONOTONIC) >= deadline
+        sleep INTERVAL until yield || Clock.now >= deadline
       end
     end
   end

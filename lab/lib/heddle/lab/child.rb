@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "heddle/clock"
 require "io/wait"
 require "json"
 require "rbconfig"
@@ -75,9 +76,9 @@ module Heddle
       # @return [String, nil] all the child wrote; nil at the deadline
       def collect(reader)
         answer = +""
-        limit = now + @deadline
+        limit = Clock.now + @deadline
         loop do
-          left = limit - now
+          left = limit - Clock.now
           return unless left.positive? && reader.wait_readable(left)
 
           answer << reader.readpartial(65536)
@@ -87,12 +88,12 @@ module Heddle
       end
 
       def finish(pid, killed:)
-        limit = now + @deadline
+        limit = Clock.now + @deadline
         until killed
           _, status = Process.wait2(pid, Process::WNOHANG)
           return status if status
 
-          killed = now > limit
+          killed = Clock.now > limit
           sleep 0.001
         end
         Process.kill(:KILL, -pid)
@@ -112,8 +113,6 @@ module Heddle
         last = File.read(log.path).lines.map(&:strip).reject(&:empty?).first(3).join(" | ")
         {"error" => ["the process #{reason} without a result", last].reject(&:empty?).join(": ")}
       end
-
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
 end

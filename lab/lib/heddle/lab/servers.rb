@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "heddle/clock"
 require "json"
 require "socket"
 require_relative "server_process"
@@ -42,8 +43,6 @@ module Heddle
           servers = @lock.synchronize { @shared.values.tap { @shared = {} } }
           servers.each { |server| server.stop unless server.is_a?(Exception) }
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
         # A port on the loopback on which no program listens at the moment.
         def free_port

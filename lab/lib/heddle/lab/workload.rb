@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "heddle/clock"
+
 module Heddle
   module Lab
     # The work of a cell's process, which alone loads it. A bench's workload is a subclass in workload/BENCH.rb.
@@ -24,7 +26,7 @@ module Heddle
 
         def snapshot
           times = Process.times
-          {"wall" => Process.clock_gettime(Process::CLOCK_MONOTONIC),
+          {"wall" => Clock.now,
            "cpu" => Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID),
            "user" => times.utime, "system" => times.stime,
            "gc" => GC.stat(:time) / 1000.0, "gc_count" => GC.count, "allocations" => GC.stat(:total_allocated_objects)}

@@ -45,7 +45,7 @@ module Heddle
           def kill(server, thread, marks)
             return if marks.compact.empty?
 
-            target = Target.new(server, thread, marks, now)
+            target = Target.new(server, thread, marks, Clock.now)
             return enqueue(target) if Fiber.current_scheduler
 
             Thread.handle_interrupt(NEVER) { enqueue(target) } # also if the caller is struck a second time
@@ -93,8 +93,6 @@ module Heddle
             @thread = nil
           end
 
-          def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-
           def work
             until (targets = next_targets).empty?
               begin
@@ -108,7 +106,7 @@ module Heddle
           # All that one server is to be told.
           def next_targets
             @lock.synchronize do
-              oldest = now - OLDEST
+              oldest = Clock.now - OLDEST
               @queue.reject! { |target| target.since < oldest }
               first = @queue.first
               targets, @queue = @queue.partition { |target| target.server == first.server }

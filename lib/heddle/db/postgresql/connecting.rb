@@ -33,7 +33,7 @@ module Heddle
         #   the last server; the message has what each one said
         def perform(&block)
           limit = @settings[:connect_timeout]
-          @until = now + limit if limit
+          @until = Clock.now + limit if limit
           attempts = attempts()
           attempts.each_with_index do |(server, kind), index|
             return try(server, kind, attempts.size - index, &block)
@@ -47,8 +47,6 @@ module Heddle
 
         private
 
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-
         # Servers, each with the kind that it has to be of.
         def attempts
           kind = @settings[:target_session_attrs] || :any
@@ -61,13 +59,13 @@ module Heddle
 
         # The addresses of one name may be servers of different kinds.
         def addresses(server)
-          limited(server, @until && @until - now) { server.each_address }
+          limited(server, @until && @until - Clock.now) { server.each_address }
         rescue SocketError
           [server] # its connect will say so
         end
 
         def try(server, kind, left, &block)
-          limited(server, @until && (@until - now) / left) { reach(server, kind, &block) }
+          limited(server, @until && (@until - Clock.now) / left) { reach(server, kind, &block) }
         end
 
         def limited(server, seconds)

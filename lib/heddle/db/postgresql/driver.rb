@@ -260,14 +260,14 @@ module Heddle
         # @param seconds [Numeric, nil]
         # @return [Notification, nil, ServerError]
         def next_notification(seconds)
-          till = seconds && now + seconds
+          till = seconds && Clock.now + seconds
           loop do
             arrived = @link.keep_arrived
             kept = kept_notification
             return kept if kept
             return read_error if arrived == :message || arrived == :gone
 
-            left = till && [till - now, 0].max
+            left = till && [till - Clock.now, 0].max
             return if left == 0
             return unless @link.wait_for_more(left)
           end
@@ -379,8 +379,6 @@ module Heddle
         ensure
           close_silently unless stopped
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
         # Between two requests the server says nothing else, except that it ends the connection.
         def read_error

@@ -64,7 +64,7 @@ module Heddle
         def first?(turn) = first.equal?(turn)
 
         # @return [Float] since when it waits
-        def enter(turn) = @waiting[turn] ||= Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        def enter(turn) = @waiting[turn] ||= Clock.now
 
         # @return [Float, nil] since when it has waited; nil if it has not
         def leave(turn) = @waiting.delete(turn)

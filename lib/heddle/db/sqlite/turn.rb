@@ -71,10 +71,10 @@ module Heddle
         private
 
         def wait_to_be_first(since)
-          nap(@seconds ? [BEHIND, since + @seconds - now].min : BEHIND) until @line.first?(self) || over?(since)
+          nap(@seconds ? [BEHIND, since + @seconds - Clock.now].min : BEHIND) until @line.first?(self) || over?(since)
         end
 
-        def over?(since) = !@seconds.nil? && now - since >= @seconds
+        def over?(since) = !@seconds.nil? && Clock.now - since >= @seconds
 
         # Sleeps, unless woken meanwhile.
         def nap(seconds)
@@ -83,8 +83,6 @@ module Heddle
             @woken = false
           end
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
       private_constant :Turn
     end

@@ -16,7 +16,8 @@ module Heddle
       # - `doubt`: the same, unless the server still waits for a body that it expected: the next exchange will tell
       # - `bind`: never kept, whatever follows: it is bound to who uses it now
       # - `expires_at`: monotonic seconds at which it must be closed
-      # - `jumped?(now)`: whether a clock has jumped since it began to rest, see {Clock}
+      # - `jumped?(now)`: whether a clock has jumped since it began to rest: the machine was suspended, or a clock set.
+      #   Servers and routers have then forgotten connections that look alive here.
       # - `named_at`, `named_at=`: monotonic seconds when its name was looked up
       class Connection
         # The most bytes that may have come between two requests: several session tickets.

@@ -155,12 +155,12 @@ module Heddle
         end
 
         def wait_until_ready
-          deadline = Servers.now + start_deadline
+          deadline = Clock.now + start_deadline
           until ready?
             unless running?
               raise StartFailed, "#{name} ended while starting on port #{port} (#{command.first}). Its log:\n#{log}"
             end
-            if Servers.now > deadline
+            if Clock.now > deadline
               raise StartFailed, "#{name} did not answer on port #{port} within #{start_deadline} s. Its log:\n#{log}"
             end
             sleep PROBE_INTERVAL
@@ -171,9 +171,9 @@ module Heddle
           # Once the process is reaped, its number may already belong to another program.
           return unless running?
           Process.kill(stop_signal, pid)
-          deadline = Servers.now + stop_deadline
+          deadline = Clock.now + stop_deadline
           while running?
-            Process.kill(:KILL, pid) if Servers.now > deadline
+            Process.kill(:KILL, pid) if Clock.now > deadline
             sleep PROBE_INTERVAL
           end
         end
@@ -199,9 +199,9 @@ module Heddle
         def run!(*argv, user: nil, env: {}, deadline: 120)
           out = File.join(Dir.tmpdir, "heddle-run-#{Process.pid}-#{object_id}.log")
           child = Guard.spawn(env, argv, user: user, signal: :KILL, log: out)
-          limit = Servers.now + deadline
+          limit = Clock.now + deadline
           until (status = Process.waitpid2(child, Process::WNOHANG)&.last)
-            if Servers.now > limit
+            if Clock.now > limit
               Process.kill(:KILL, child)
               Process.wait(child)
               raise StartFailed, "#{argv.first} did not end within #{deadline} s. It said:\n#{File.binread(out)}"

@@ -51,16 +51,16 @@ module Heddle
         # Starts one piece of work for each fault, and collects its result within the patience.
         def in_threads(client, proxies)
           threads = proxies.to_h { |fault, proxy| [fault, Thread.new { measure(client, proxy, fault) }] }
-          limit = now + @params["patience"] + 1
-          threads.transform_values { |thread| thread.join([limit - now, 0].max) ? thread.value : endless }
+          limit = Clock.now + @params["patience"] + 1
+          threads.transform_values { |thread| thread.join([limit - Clock.now, 0].max) ? thread.value : endless }
         end
 
         def in_fibers(client, proxies)
           results = nil
           Heddle.run do
             tasks = proxies.to_h { |fault, proxy| [fault, Heddle.spawn { measure(client, proxy, fault) }] }
-            limit = now + @params["patience"] + 1
-            results = tasks.transform_values { |task| task.wait([limit - now, 0].max) ? task.value : endless }
+            limit = Clock.now + @params["patience"] + 1
+            results = tasks.transform_values { |task| task.wait([limit - Clock.now, 0].max) ? task.value : endless }
             tasks.each_value(&:cancel)
           end
           results
@@ -75,16 +75,16 @@ module Heddle
           raise "the first answer was wrong" unless right
 
           proxy.shape(**SHAPES.fetch(fault))
-          start = now
+          start = Clock.now
           outcome = attempt { limited { connection.read(1) } }
-          seconds = now - start
+          seconds = Clock.now - start
           proxy.pass
           {"seconds" => seconds, "outcome" => outcome, **state(connection, proxy)}
         end
 
         def state(connection, proxy)
-          limit = now + 1
-          sleep(0.01) until (closed = proxy.stats["open"].zero?) || now > limit
+          limit = Clock.now + 1
+          sleep(0.01) until (closed = proxy.stats["open"].zero?) || Clock.now > limit
           following = attempt { connection.read(2) }
           unless following == "right"
             again = attempt { connection.reconnect || connection.read(2) }
@@ -107,8 +107,6 @@ module Heddle
         rescue => error
           error.class.name
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

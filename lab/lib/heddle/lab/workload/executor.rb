@@ -106,9 +106,9 @@ module Heddle
         end
 
         def seconds
-          began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+          began = Clock.now
           yield
-          Process.clock_gettime(Process::CLOCK_MONOTONIC) - began
+          Clock.now - began
         end
       end
     end

@@ -150,12 +150,12 @@ module Heddle
           kind = @params["small"]
           wrong = 0
           run = lambda do |count|
-            limit = now + PATIENCE
+            limit = Clock.now + PATIENCE
             done = 0
             client.small(kind) do |body|
               wrong += 1 unless body == "done"
               done += 1
-              done < count && now < limit
+              done < count && Clock.now < limit
             end
             done
           end
@@ -189,8 +189,6 @@ module Heddle
           trouble = Client.fetch(@kind).trouble(again: again)
           meter.measures.merge!("errors" => 1, "first_error" => trouble) if trouble
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

@@ -36,7 +36,7 @@ module Heddle
           def ended!
             @lock.synchronize do
               @ended += 1
-              @last = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+              @last = Clock.now
             end
           end
         end
@@ -88,7 +88,7 @@ module Heddle
 
         # @return [Array] seconds of the monotonic clock when the jobs could begin, and of CPU time before
         def begin_work(members, _count)
-          began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+          began = Clock.now
           members.each(&:start)
           [began, 0]
         end

@@ -57,14 +57,14 @@ module Heddle
         end
 
         def request
-          start = now
+          start = Clock.now
           outcome = begin
             (@kind == "heddle_deadline") ? Heddle.deadline(LIMIT) { get(60) } : get(LIMIT)
             :connected
           rescue SystemCallError, IOError, SocketError, Timeout::Error => error
             "#{error.class}: #{error.message}"
           end
-          [outcome, now - start]
+          [outcome, Clock.now - start]
         end
 
         def get(open_timeout)
@@ -85,11 +85,11 @@ module Heddle
         def in_threads(block) = measure_gap(->(&beat) { Thread.new(&beat) }, block)
 
         def measure_gap(spawn, block)
-          longest, last, over = 0.0, now, false
+          longest, last, over = 0.0, Clock.now, false
           heart = spawn.call do
             until over
               sleep(BEAT)
-              beaten = now
+              beaten = Clock.now
               longest, last = [longest, beaten - last].max, beaten
             end
           end
@@ -99,8 +99,6 @@ module Heddle
           heart.respond_to?(:wait) ? heart.wait : heart.join
           longest
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

@@ -211,8 +211,8 @@ module Heddle
             busy.each do |wait|
               spawn do
                 until stop
-                  limit = now + BUSY_SECONDS
-                  nil while now < limit
+                  limit = Clock.now + BUSY_SECONDS
+                  nil while Clock.now < limit
                   wait.call
                 end
                 all_stopped << nil
@@ -220,18 +220,16 @@ module Heddle
             end
             sleep(0.05)
             meter.measure do
-              began = now
+              began = Clock.now
               ended = Thread::Queue.new
               yield ended
               @params["count"].times { ended.pop }
-              {"operations" => @params["count"], "amount" => (now - began) * 1e3}
+              {"operations" => @params["count"], "amount" => (Clock.now - began) * 1e3}
             end
             stop = true
             busy.each { all_stopped.pop }
           end
         end
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
         # The memory that waiting fibers add to the process, without that of the sockets.
         def measure_memory(meter)

@@ -110,8 +110,8 @@ module Heddle
           get(buffer)
           meter.measure do
             count = 0
-            ending = Process.clock_gettime(Process::CLOCK_MONOTONIC) + @params.fetch("seconds")
-            while Process.clock_gettime(Process::CLOCK_MONOTONIC) < ending
+            ending = Clock.now + @params.fetch("seconds")
+            while Clock.now < ending
               get(buffer)
               count += 1
             end

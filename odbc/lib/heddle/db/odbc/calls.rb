@@ -57,9 +57,9 @@ module Heddle
         def stop(seconds)
           return @link.finish && true unless @link.busy?
 
-          stopped_at = now + seconds
+          stopped_at = Clock.now + seconds
           while @link.busy?
-            left = stopped_at - now
+            left = stopped_at - Clock.now
             return false if left <= 0
 
             cancels = @link.cancel
@@ -80,8 +80,6 @@ module Heddle
         end
 
         private
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

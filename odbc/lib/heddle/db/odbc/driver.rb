@@ -41,7 +41,7 @@ module Heddle
           @link.refuse_nul if @server.texts_end_at_nul?
           @sql = SQL.new(@server)
           @lent = false
-          @used = now
+          @used = Clock.now
           limited(connect_timeout) { @session = Session.new(self, @server, @link, @sql, time_zone) }
           @timeout = timeout
           complete = true
@@ -244,7 +244,7 @@ module Heddle
         # The driver is asked only of a connection that has rested. Some drivers ask the server then.
         def healthy?
           return false unless at_rest?
-          return true if now - @used < RESTED
+          return true if Clock.now - @used < RESTED
 
           Heddle.deadline(CHECK_TIME) { @calls.alive? }
         rescue DeadlineExceeded
@@ -271,8 +271,6 @@ module Heddle
         end
 
         private
-
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
         # A kept statement runs without another look at its text.
         def noted(handle, sql)
@@ -351,7 +349,7 @@ module Heddle
         def run
           @calls.run { |link| @active = yield link }
         ensure
-          @used = now
+          @used = Clock.now
         end
 
         # Runs a statement with all its rows and results.
@@ -423,7 +421,7 @@ module Heddle
         # @return [Result, ServerError]
         def control(&start)
           outcome = timed { @calls.run(&start) }
-          @used = now
+          @used = Clock.now
           outcome.is_a?(Calls::Failure) ? error_of(outcome) : done
         end
 

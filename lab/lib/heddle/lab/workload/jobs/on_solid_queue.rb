@@ -53,7 +53,7 @@ module Heddle
             ActiveRecord::Base.transaction do
               enqueue(count)
               members.each(&:look)
-              [Process.clock_gettime(Process::CLOCK_MONOTONIC), members.sum(&:cpu)]
+              [Clock.now, members.sum(&:cpu)]
             end
           end
 
