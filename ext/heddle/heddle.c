@@ -12,7 +12,6 @@
 #include "os/fork.h"
 #include "row_hashes.h"
 #include "scheduler/bindings.h"
-#include "selector/bindings.h"
 #include "scope/bindings.h"
 #include "simulation/bindings.h"
 #include "sqlite/bindings.h"
@@ -96,7 +95,6 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_connect();
     Init_heddle_socket_guard();
     Init_heddle_busy_wait();
-    Init_heddle_selector();
     Init_heddle_stream();
     Init_heddle_net_http();
     Init_heddle_memcached();

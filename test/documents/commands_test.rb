@@ -34,23 +34,9 @@ class CommandsTest < Minitest::Test
       set_up
       run_there(at_hand(command))
     when %r{\Abin/heddle serve} then serve(command)
-    when /\AIO_EVENT_SELECTOR=/ then assert_selector(command)
     when /\Aapt-get install/ then assert_packages(command.split.drop(3))
     else flunk "no rule for how to try #{command.inspect}"
     end
-  end
-
-  # The program is one that says which selector Async has.
-  def assert_selector(command)
-    set_up
-    variables, program = command.split(" bundle exec ")
-    assert_equal "some-program", program
-    variables = Shellwords.split(variables)
-    script = "Sync { puts Fiber.scheduler.instance_variable_get(:@selector).class }"
-    out, status = Open3.capture2e(environment, "script/with-ruby", RUBY, "env", *variables, "bundle", "exec", "ruby",
-      "-W0", "-rasync", "-e", script, chdir: FreshClone.folder)
-    assert_predicate status, :success?, out
-    assert_equal "Heddle::Selector\n", out
   end
 
   # script/newcomer installs them on a fresh Debian.

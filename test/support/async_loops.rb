@@ -1,16 +1,14 @@
 # frozen_string_literal: true
 
 require "heddle/async"
-require "heddle/selector"
 
-# Runs a block as a task of Async's in four ways. What Async defines must be the same in all of them.
+# Runs a block as a task of Async's in three ways. What Async defines must be the same in all of them.
 #
-# own::       on Async's own loop, with io-event's selector
-# selector::  on Async's own loop, with Heddle's selector
-# top::       by Async { } alone, which heddle/async gives a loop of Heddle's
-# run::       inside Heddle.run
+# own::  on Async's own loop, with io-event's selector
+# top::  by Async { } alone, which heddle/async gives a loop of Heddle's
+# run::  inside Heddle.run
 module AsyncLoops
-  ALL = %i[own selector top run].freeze
+  ALL = %i[own top run].freeze
   HEDDLE = %i[top run].freeze
 
   module_function
@@ -19,7 +17,6 @@ module AsyncLoops
   def run(loop, &block)
     case loop
     when :own then own(IO::Event::Selector.new(Fiber.current), &block)
-    when :selector then own(IO::Event::Selector::Heddle.new(Fiber.current), &block)
     when :top then Sync(&block)
     when :run then Heddle.run { Sync(&block) }
     end

@@ -7,7 +7,7 @@ require "resolv"
 require "zlib"
 
 # The methods that Async asks of its scheduler, each called by its name and by the Ruby method behind it: the answers of
-# Async's own loop, of that loop on Heddle's selector, and of Heddle's loops are the same.
+# Async's own loop and of Heddle's loops are the same.
 class AsyncMethodsTest < Minitest::Test
   include QuietAsync
 

@@ -1,6 +1,5 @@
 // The waits of one thread for descriptors: the records, a backend that reports which descriptors are ready, and the way
 // to wake the thread while it polls. Knows neither a ready queue nor timers: each wait that ends is handed to `wake`.
-// Below a loop (loop.h), and below a selector for other schedulers (selector/).
 #ifndef HEDDLE_LOOP_POLLER_H
 #define HEDDLE_LOOP_POLLER_H
 

@@ -19,6 +19,9 @@ module Heddle
         @cancelled = false
       end
 
+      # Async::Timeout asks its list of timers for the time.
+      def now = Clock.now
+
       def time = @scope ? @scheduler.end_of(@scope) : @time
 
       # What the timer would call; nil after #cancel!.

@@ -7,9 +7,8 @@ module Heddle
       class Async < Bench
         bench "async",
           about: "CPU per operation of Async's tasks, and requests a second, on Async's own loop and on Heddle's",
-          kinds: {"async" => :none, "heddle_selector" => :none, "heddle_async" => :none, "heddle" => :none},
-          default_models: %w[async async@epoll heddle_selector heddle_selector@epoll heddle_async heddle_async@epoll
-            heddle],
+          kinds: {"async" => :none, "heddle_async" => :none, "heddle" => :none},
+          default_models: %w[async async@epoll heddle_async heddle_async@epoll heddle],
           peers: %w[async]
 
         CASES = {
@@ -77,8 +76,7 @@ module Heddle
         # @see Bench#tables
         def tables(summary)
           matrix = Report::Matrix.new(summary, self, models_down: false)
-          notes = ["async: Async's own loop; heddle_selector: the same with Heddle's selector",
-            "heddle_async: Async's tasks on Heddle's loop; heddle: Heddle's own API",
+          notes = ["async: Async's own loop; heddle_async: Async's tasks on Heddle's loop; heddle: Heddle's own API",
             "CPU is the process's own user and system time; one operation is a task, a write with its read, an item"]
           [matrix.values(COST).tap { |table| table.notes.concat(notes) }, matrix.ratios(COST),
             *rates(summary), matrix.troubles].compact

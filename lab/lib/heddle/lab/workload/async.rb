@@ -21,7 +21,7 @@ module Heddle
           versions += prepare_http
           return versions if @kind == "async"
 
-          [versions.first[/\A\S+ \S+/], *versions.drop(2), *((@kind == "heddle_selector") ? load_selector : load_loop)]
+          [versions.first[/\A\S+ \S+/], *versions.drop(2), *load_loop]
         end
 
         # @see Workload#perform
@@ -39,14 +39,6 @@ module Heddle
         def load_loop
           require "heddle/async"
           load_heddle
-        end
-
-        # Not the rest of Heddle.
-        def load_selector
-          require "heddle/selector"
-          ENV["IO_EVENT_SELECTOR"] = "Heddle"
-          selector = Heddle::Selector.new(Fiber.current)
-          ["heddle #{Heddle::VERSION} (#{selector.backend})"].tap { selector.close }
         end
 
         def world(&block)
