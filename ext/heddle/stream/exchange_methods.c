@@ -69,7 +69,7 @@ static VALUE end_exchange(VALUE argument)
     const struct exchange *exchange = (const struct exchange *)argument;
     struct stream *stream = exchange->stream;
     stream->until = exchange->until;
-    stream->exchanging = exchange->exchanging;
+    stream_refer(stream, &stream->exchanging, exchange->exchanging);
     if (exchange->complete) {
         // The exchange's own replies have been read. Replies that #expect announced within it, and #replied did not
         // take back, are still to come.

@@ -20,7 +20,24 @@ struct stream_statistics {
 
 enum stream_side { SIDE_READ, SIDE_WRITE };
 
+// life.c has the table of transitions.
+enum stream_state {
+    STREAM_NEW,   // without a socket
+    STREAM_OPEN,  // both sides
+    STREAM_ENDED, // the peer will send no more
+    STREAM_SHUT,  // closed for its users, but the descriptor is kept until fibers of another scheduler have left
+    STREAM_CLOSED
+};
+
+// What an exception in a wait for the peer's reply does.
+enum stream_resuming {
+    RESUME_NEVER,    // closes the stream: nobody will read the rest of the reply
+    RESUME_POSSIBLE, // leaves it open
+    RESUME_NEEDED    // … and has done so
+};
+
 struct stream {
+    VALUE self;    // the Heddle::Stream, for write barriers
     VALUE io;      // the socket; nil once closed
     VALUE tls;     // OpenSSL::SSL::SSLSocket, or nil
     VALUE scratch; // a String that TLS reads into, or nil
@@ -41,19 +58,15 @@ struct stream {
     const char *reason;     // why the stream was closed, or NULL
     bool busy[2];           // a fiber or thread is inside a wait or a TLS call of that side
     VALUE calling[2];       // the thread inside a TLS call, which never waits; or 0. Only compared
-    bool closed;
-    bool interrupted;      // an exception in one of its waits closed it
-    bool resumable;        // an exception in a wait for the peer's reply does not close it …
-    bool kept_open;        // … and there was one
-    bool close_later;      // close once the waiting fibers have left
-    bool ended;            // the peer will send no more
-    bool likely_empty;     // a receive now would find nothing: wait first
-    bool between_messages; // no message is partly written
-    VALUE author;          // the fiber that has begun a message; else 0
-    VALUE exchanging;      // the fiber that is in an exchange, or 0
-    bool sync;             // each write is a flush
-    bool securing;         // TLS is starting: only the fiber in the exchange may read and write
+    enum stream_state state;
+    enum stream_resuming resuming;
+    bool interrupted;  // an exception in one of its waits closed it
+    bool likely_empty; // a receive now would find nothing: wait first
+    bool sync;         // each write is a flush
+    bool securing;     // TLS is starting: only the fiber in the exchange may read and write
     bool tls_session_kept;
+    VALUE author;      // the fiber that has begun a message; 0 between two messages
+    VALUE exchanging;  // the fiber that is in an exchange, or 0
     short tls_wants[2]; // the events that TLS waits for after -EAGAIN of that side, or 0
     struct stream_statistics statistics;
 };
@@ -70,7 +83,22 @@ struct stream_limit {
 // ---- life.c
 void stream_life_init(void);
 
-struct stream *stream_get(VALUE self);               // may return a closed one
+struct stream *stream_get(VALUE self); // may return a closed one
+
+static inline bool stream_is_open(const struct stream *stream)
+{
+    return stream->state == STREAM_OPEN || stream->state == STREAM_ENDED;
+}
+
+// Every change of state goes through this; a debug build checks it.
+void stream_change(struct stream *stream, enum stream_state to);
+
+// Sets one of the stream's references to an object.
+static inline void stream_refer(struct stream *stream, VALUE *field, VALUE object)
+{
+    RB_OBJ_WRITE(stream->self, field, object);
+}
+
 void stream_check_open(const struct stream *stream); // raises IOError
 
 // Raises IOError if other code closed the socket, whose number may belong to another file by now.

@@ -10,6 +10,20 @@
 
 static VALUE eStreamBusy, eStreamClosed;
 
+void stream_change(struct stream *stream, enum stream_state to)
+{
+    static const bool allowed[][STREAM_CLOSED + 1] = {
+        [STREAM_NEW] = {[STREAM_OPEN] = true},
+        [STREAM_OPEN] = {[STREAM_ENDED] = true, [STREAM_SHUT] = true, [STREAM_CLOSED] = true},
+        [STREAM_ENDED] = {[STREAM_SHUT] = true, [STREAM_CLOSED] = true},
+        [STREAM_SHUT] = {[STREAM_CLOSED] = true},
+        [STREAM_CLOSED] = {false},
+    };
+    HEDDLE_ASSERT(allowed[stream->state][to]);
+    (void)allowed; // without asserts
+    stream->state = to;
+}
+
 // A child of fork shares the socket. Only the parent may send the bytes that were written and not sent, and read the
 // replies that are owed. A stream at rest may have been handed over to the child, as by a server that forks for each
 // connection.
@@ -22,8 +36,7 @@ static void adopt(struct stream *stream)
     stream->foreign_waits = 0;
     if (stream->exchanging != rb_fiber_current()) stream->exchanging = 0; // its thread exists only in the parent
     if (at_rest) {
-        stream->between_messages = true; // the author may be a fiber of a thread that does not exist here
-        stream->author = 0;
+        stream->author = 0; // may be a fiber of a thread that does not exist here
         return;
     }
     buffer_release(&stream->out);
@@ -34,7 +47,7 @@ static void adopt(struct stream *stream)
 
 void stream_check_open(const struct stream *stream)
 {
-    if (!stream->closed) return;
+    if (stream_is_open(stream)) return;
     if (!stream->reason) rb_raise(rb_eIOError, "closed stream");
     rb_raise(eStreamClosed, "the stream to %" PRIsVALUE " is closed (%s): connect again", stream->peer, stream->reason);
 }
@@ -54,7 +67,7 @@ void stream_check_socket(struct stream *stream)
 
 void stream_adopt(struct stream *stream)
 {
-    if (!stream->closed && stream->forks != fork_count()) adopt(stream);
+    if (stream_is_open(stream) && stream->forks != fork_count()) adopt(stream);
     stream_check_open(stream);
     stream_check_socket(stream);
 }
@@ -74,7 +87,7 @@ VALUE stream_exchange(struct stream *stream)
     VALUE fiber = rb_fiber_current();
     // Both fibers would send requests, and each might read the other's reply. Nothing is lost yet.
     if (before && before != fiber) refuse(stream, "in the middle of an exchange with");
-    stream->exchanging = fiber;
+    stream_refer(stream, &stream->exchanging, fiber);
     return before;
 }
 
@@ -134,13 +147,12 @@ void stream_shut(struct stream *stream, bool politely)
     // A fiber that waits through a foreign scheduler may never learn of the close, and would then wait for the next
     // file with this number. So shut the socket down first, and close it later.
     if (stream->foreign_waits && !childs && !socket_gone(stream) && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
-        stream->closed = stream->close_later = true;
+        stream_change(stream, STREAM_SHUT);
         return;
     }
     VALUE io = stream->io;
     VALUE tls = stream->tls;
-    stream->closed = true;
-    stream->close_later = false;
+    stream_change(stream, STREAM_CLOSED);
     stream->io = stream->tls = stream->scratch = Qnil;
     stream->descriptor = -1;
     buffer_release(&stream->in);
@@ -157,7 +169,7 @@ void stream_shut(struct stream *stream, bool politely)
 
 void stream_poison(struct stream *stream, const char *reason)
 {
-    if (stream->closed) return; // why is known, and a close by its user needs no reason
+    if (!stream_is_open(stream)) return; // why is known, and a close by its user needs no reason
     stream->reason = reason;
     stream_shut(stream, false);
 }
@@ -188,15 +200,14 @@ void stream_replied(struct stream *stream, unsigned replies)
 
 bool stream_set_resumable(struct stream *stream, bool resumable)
 {
-    bool before = stream->resumable;
-    stream->resumable = resumable;
-    stream->kept_open = false;
+    bool before = stream->resuming != RESUME_NEVER;
+    stream->resuming = resumable ? RESUME_POSSIBLE : RESUME_NEVER;
     return before;
 }
 
 bool stream_kept_open(const struct stream *stream)
 {
-    return stream->kept_open && !stream->closed;
+    return stream->resuming == RESUME_NEEDED && stream_is_open(stream);
 }
 
 deadline_t stream_bound(struct stream *stream, deadline_t until)
@@ -213,7 +224,7 @@ bool stream_encrypted(const struct stream *stream)
 
 bool stream_healthy(struct stream *stream)
 {
-    if (stream->closed || stream->ended || stream->owed || stream->busy[SIDE_READ] || stream->busy[SIDE_WRITE])
+    if (stream->state != STREAM_OPEN || stream->owed || stream->busy[SIDE_READ] || stream->busy[SIDE_WRITE])
         return false;
     if (stream->forks != fork_count() || buffer_used(&stream->in) || buffer_used(&stream->out)) return false;
     if (socket_gone(stream)) return false;

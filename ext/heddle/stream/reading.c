@@ -41,7 +41,7 @@ ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, siz
         // A peer that fills the buffer probably has more to send.
         if (!length && (size_t)count == spare_length && in->capacity < BUFFER_KEEP) buffer_room(in, in->capacity);
     } else if (count == 0) {
-        stream->ended = true;
+        if (stream->state == STREAM_OPEN) stream_change(stream, STREAM_ENDED);
     } else if (count == -EAGAIN) {
         stream->likely_empty = true;
     }
@@ -63,7 +63,8 @@ static void await(struct stream *stream, struct stream_limit *limit)
     size_t before = buffer_used(&stream->in);
     for (;;) {
         bool unsent = stream_send_first(stream);
-        if (buffer_used(&stream->in) != before || stream->ended) return; // another thread received bytes meanwhile
+        // Another thread may have received bytes meanwhile.
+        if (buffer_used(&stream->in) != before || stream->state == STREAM_ENDED) return;
         if (!stream->likely_empty || (!NIL_P(stream->tls) && tls_pending(stream))) {
             stream_spend(stream, SIDE_READ, limit);
             return;
@@ -78,8 +79,8 @@ static void await(struct stream *stream, struct stream_limit *limit)
 // Code that keeps reading at the end never waits: it must notice that its time is over, too.
 static bool at_end(struct stream *stream, struct stream_limit *limit)
 {
-    if (stream->ended) stream_spend(stream, SIDE_READ, limit);
-    return stream->ended;
+    if (stream->state == STREAM_ENDED) stream_spend(stream, SIDE_READ, limit);
+    return stream->state == STREAM_ENDED;
 }
 
 bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit)
@@ -92,7 +93,7 @@ bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit)
         size_t before = buffer_used(&stream->in);
         await(stream, limit);
         if (buffer_used(&stream->in) > before) return true;
-        if (stream->ended) return false;
+        if (stream->state == STREAM_ENDED) return false;
         ssize_t count = stream_receive(stream, NULL, 0, room);
         if (count > 0) return true;
         if (count == 0) return false;
@@ -111,7 +112,7 @@ const uint8_t *stream_buffered(const struct stream *stream, size_t *length)
 enum stream_arrived stream_receive_arrived(struct stream *stream)
 {
     stream_enter(stream, SIDE_READ);
-    if (stream->ended) return STREAM_GONE;
+    if (stream->state == STREAM_ENDED) return STREAM_GONE;
     if (buffer_used(&stream->in) >= stream->buffer_limit) return STREAM_BYTES;
     stream->busy[SIDE_READ] = true; // TLS lets other code run: nobody may read in between
     ssize_t count = stream_receive(stream, NULL, 0, AT_ONCE);
@@ -171,7 +172,7 @@ bool stream_wait_for_more(struct stream *stream, size_t buffered, int64_t span)
     stream_enter(stream, SIDE_READ);
     deadline_t until = deadline_in(span);
     for (;;) {
-        if (buffer_used(&stream->in) > buffered || stream->ended) return true;
+        if (buffer_used(&stream->in) > buffered || stream->state == STREAM_ENDED) return true;
         bool unsent = stream_send_first(stream);
         if (buffer_used(&stream->in) > buffered || (!NIL_P(stream->tls) && tls_pending(stream))) return true;
         short found = stream_wait_until(stream, SIDE_READ, stream_read_events(stream, unsent), until);
@@ -244,7 +245,7 @@ static size_t read_string(struct stream *stream, VALUE string, size_t arrived, s
             continue;
         }
         await(stream, limit);
-        if (buffer_used(&stream->in) || stream->ended) continue;
+        if (buffer_used(&stream->in) || stream->state == STREAM_ENDED) continue;
         size_t room = count == SIZE_MAX ? (arrived < DIRECT ? DIRECT : arrived) : count - arrived;
         bool whole = room == count - arrived;
         uint8_t *to = string_room(string, arrived, &room);

@@ -145,7 +145,7 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
     given = given_string(1, &given, 0);
     struct stream *stream = begin(self);
     if (most == 0) return hand_out(destination(given, 0), given, 0);
-    if (!buffer_used(&stream->in) && !stream->ended) {
+    if (!buffer_used(&stream->in) && stream->state != STREAM_ENDED) {
         struct stream_limit limit = {.span = DEADLINE_NEVER, .side = SIDE_READ};
         stream_check_time(stream, SIDE_READ);
         stream_spend(stream, SIDE_READ, &limit);

@@ -10,19 +10,31 @@ static const int64_t LAST_SPAN = 5000000000;
 
 // ---- the object
 
-static void mark(void *pointer)
+static void stream_mark(void *pointer)
 {
     const struct stream *stream = pointer;
-    rb_gc_mark(stream->io);
-    rb_gc_mark(stream->tls);
-    rb_gc_mark(stream->scratch);
-    rb_gc_mark(stream->peer);
+    rb_gc_mark_movable(stream->io);
+    rb_gc_mark_movable(stream->tls);
+    rb_gc_mark_movable(stream->scratch);
+    rb_gc_mark_movable(stream->peer);
     // Only compared; but unmarked, another fiber at the same address could be taken for them.
-    if (stream->author) rb_gc_mark(stream->author);
-    if (stream->exchanging) rb_gc_mark(stream->exchanging);
+    rb_gc_mark_movable(stream->author);
+    rb_gc_mark_movable(stream->exchanging);
 }
 
-static void release(void *pointer)
+static void stream_compact(void *pointer)
+{
+    struct stream *stream = pointer;
+    stream->self = rb_gc_location(stream->self);
+    stream->io = rb_gc_location(stream->io);
+    stream->tls = rb_gc_location(stream->tls);
+    stream->scratch = rb_gc_location(stream->scratch);
+    stream->peer = rb_gc_location(stream->peer);
+    stream->author = rb_gc_location(stream->author);
+    stream->exchanging = rb_gc_location(stream->exchanging);
+}
+
+static void stream_release(void *pointer)
 {
     struct stream *stream = pointer;
     buffer_release(&stream->in);
@@ -31,7 +43,7 @@ static void release(void *pointer)
     xfree(stream); // the socket's own object closes it
 }
 
-static size_t memsize(const void *pointer)
+static size_t stream_memsize(const void *pointer)
 {
     const struct stream *stream = pointer;
     return sizeof(*stream) + stream->in.capacity + stream->out.capacity + stream->piggybacked.capacity;
@@ -39,17 +51,17 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t stream_type = {
     .wrap_struct_name = "Heddle::Stream",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = stream_mark, .dfree = stream_release, .dsize = stream_memsize, .dcompact = stream_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static VALUE allocate(VALUE klass)
+static VALUE stream_allocate(VALUE klass)
 {
     struct stream *stream;
     VALUE self = TypedData_Make_Struct(klass, struct stream, &stream_type, stream);
+    stream->self = self;
     stream->io = stream->tls = stream->scratch = stream->peer = Qnil;
     stream->descriptor = -1;
-    stream->closed = true;
     stream->read_span = stream->write_span = stream->until = DEADLINE_NEVER;
     return self;
 }
@@ -68,7 +80,7 @@ struct stream *stream_of(VALUE object)
 
 bool stream_is_closed(VALUE object)
 {
-    return stream_get(object)->closed;
+    return !stream_is_open(stream_get(object));
 }
 
 bool stream_was_interrupted(VALUE object)
@@ -92,7 +104,7 @@ static void take_over_buffer(struct stream *stream)
 static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
 {
     struct stream *stream = stream_get(self);
-    if (!stream->closed || !NIL_P(stream->peer)) rb_raise(rb_eArgError, "this stream is already initialized");
+    if (stream->state != STREAM_NEW) rb_raise(rb_eArgError, "this stream is already initialized");
     size_t limit = NUM2SIZET(buffer_limit);
     if (limit == 0) rb_raise(rb_eArgError, "buffer_limit must be a number of bytes above 0");
     io = rb_io_get_io(io);
@@ -102,13 +114,13 @@ static VALUE attach(VALUE self, VALUE io, VALUE peer, VALUE buffer_limit)
                  " reads from one pipe and writes to another, but a stream needs a single file descriptor: "
                  "give each its own stream, or use a UNIXSocket.pair",
                  rb_inspect(io));
-    stream->peer = rb_str_new_frozen(StringValue(peer));
+    stream_refer(stream, &stream->peer, rb_str_new_frozen(StringValue(peer)));
     stream->descriptor = rb_io_descriptor(io);
-    stream->io = io;
+    stream_refer(stream, &stream->io, io);
     stream->buffer_limit = limit;
     stream->forks = fork_count();
-    stream->likely_empty = stream->between_messages = true;
-    stream->closed = false;
+    stream->likely_empty = true;
+    stream_change(stream, STREAM_OPEN);
     take_over_buffer(stream);
     return self;
 }
@@ -122,7 +134,7 @@ static VALUE end_securing(VALUE argument)
 {
     const struct securing *securing = (const struct securing *)argument;
     securing->stream->securing = false;
-    securing->stream->exchanging = securing->exchanging;
+    stream_refer(securing->stream, &securing->stream->exchanging, securing->exchanging);
     return Qnil;
 }
 
@@ -149,7 +161,7 @@ static VALUE attach_tls(VALUE self, VALUE tls)
 {
     struct stream *stream = stream_of(self);
     tls_attached();
-    stream->tls = tls;
+    stream_refer(stream, &stream->tls, tls);
     return tls;
 }
 
@@ -274,7 +286,7 @@ static VALUE shut(VALUE self)
 {
     struct stream *stream = stream_get(self);
     bool ours = stream->forks == fork_count();
-    if (!stream->closed) stream_shut(stream, ours && !stream->busy[SIDE_READ] && !stream->busy[SIDE_WRITE]);
+    if (stream_is_open(stream)) stream_shut(stream, ours && !stream->busy[SIDE_READ] && !stream->busy[SIDE_WRITE]);
     return Qnil;
 }
 
@@ -288,7 +300,7 @@ static VALUE shut(VALUE self)
 static VALUE close_stream(VALUE self)
 {
     struct stream *stream = stream_get(self);
-    if (stream->closed) return Qnil;
+    if (!stream_is_open(stream)) return Qnil;
     return rb_ensure(send_last, self, shut, self);
 }
 
@@ -299,7 +311,7 @@ static VALUE close_stream(VALUE self)
  */
 static VALUE closed_p(VALUE self)
 {
-    return stream_get(self)->closed ? Qtrue : Qfalse;
+    return stream_is_open(stream_get(self)) ? Qfalse : Qtrue;
 }
 
 /*
@@ -394,7 +406,7 @@ void Init_heddle_stream(void)
 {
     cStream = rb_define_class_under(heddle_module, "Stream", rb_cObject);
     rb_gc_register_mark_object(cStream);
-    rb_define_alloc_func(cStream, allocate);
+    rb_define_alloc_func(cStream, stream_allocate);
     rb_undef_method(cStream, "initialize_copy");
     stream_life_init();
     stream_reading_init();

@@ -56,7 +56,7 @@ static ssize_t wait_first(struct stream *stream, enum stream_side side, VALUE sy
 
 ssize_t tls_receive(struct stream *stream, size_t length)
 {
-    if (NIL_P(stream->scratch)) stream->scratch = rb_str_buf_new(TLS_RECORD);
+    if (NIL_P(stream->scratch)) stream_refer(stream, &stream->scratch, rb_str_buf_new(TLS_RECORD));
     struct tls_call call = {.stream = stream, .string = stream->scratch};
     call.length = length < TLS_RECORD ? length : TLS_RECORD;
     stream_guarded(stream, SIDE_READ, GUARD_CALL, call_read, (VALUE)&call);

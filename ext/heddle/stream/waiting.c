@@ -54,7 +54,7 @@ static VALUE call_io_wait(VALUE argument)
         VALUE found =
             rb_fiber_scheduler_io_wait(rb_fiber_scheduler_current(), stream->io, INT2FIX(waiting->events), timeout);
         waiting->found = RTEST(found) ? (short)NUM2INT(found) : 0;
-        if (waiting->found || stream->closed) return Qnil;
+        if (waiting->found || !stream_is_open(stream)) return Qnil;
         deadline_refuse_late();
         if (left(waiting->until) == 0) return Qnil;
         // A spurious wake-up of the fiber, or a timer that was early.
@@ -92,7 +92,7 @@ static short stream_in_thread(struct waiting *waiting)
         int found = thread_wait(&wait, waiting->until);
         stream->statistics.looks += wait.looks;
         stream->statistics.polls += wait.looks + wait.waits;
-        if (stream->closed) return 0;
+        if (!stream_is_open(stream)) return 0;
         if (found > 0) return answer(&asked);
         if (found < 0 && found != -EINTR) check_result(-found);
         if (found == 0 && left(waiting->until) == 0) return 0;
@@ -131,12 +131,13 @@ static VALUE guard_body(VALUE argument)
     return result;
 }
 
-// Returns whether the stream stays open after an exception in a wait of that side, and records that in `kept_open`.
+// Returns whether the stream stays open after an exception in a wait of that side, and records that.
 static bool keep_open(struct stream *stream, enum stream_side side)
 {
-    if (!stream->resumable || stream->closed || side != SIDE_READ) return false;
+    if (stream->resuming == RESUME_NEVER || !stream_is_open(stream) || side != SIDE_READ) return false;
     if (buffer_used(&stream->out) || buffer_used(&stream->piggybacked)) return false;
-    return stream->kept_open = true;
+    stream->resuming = RESUME_NEEDED;
+    return true;
 }
 
 static VALUE guard_end(VALUE argument)
@@ -147,12 +148,12 @@ static VALUE guard_end(VALUE argument)
         stream->busy[guard->side] = false;
         stream->calling[guard->side] = 0;
     }
-    if (stream->close_later && !stream->foreign_waits) stream_shut(stream, false);
+    if (stream->state == STREAM_SHUT && !stream->foreign_waits) stream_shut(stream, false);
     if (guard->complete) return Qnil;
     if (guard->kind == GUARD_WAIT && guard->forks == stream->forks && keep_open(stream, guard->side)) return Qnil;
     if (guard->kind != GUARD_LOOK || stream->owed) {
         // In a TLS call, OpenSSL may have raised because of the peer.
-        if (!stream->closed && guard->kind != GUARD_CALL) stream->interrupted = true;
+        if (stream_is_open(stream) && guard->kind != GUARD_CALL) stream->interrupted = true;
         stream_poison(stream, "an operation was interrupted");
     }
     return Qnil;
@@ -167,7 +168,7 @@ VALUE stream_guarded(struct stream *stream, enum stream_side side, enum stream_g
     stream->busy[side] = true;
     stream->calling[side] = kind == GUARD_CALL ? rb_thread_current() : 0;
     VALUE result = rb_ensure(guard_body, (VALUE)&guard, guard_end, (VALUE)&guard);
-    if (stream->closed) {
+    if (!stream_is_open(stream)) {
         if (stream->reason) stream_check_open(stream);
         rb_raise(rb_eIOError, "stream closed in another thread");
     }

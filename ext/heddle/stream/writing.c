@@ -27,21 +27,20 @@ static void append_piggybacked(struct stream *stream)
 // Piggybacked bytes go before a message, never into one.
 static void begin_message(struct stream *stream)
 {
-    if (!stream->between_messages) return;
+    if (stream->author) return;
     stream_enter(stream, SIDE_WRITE);
     append_piggybacked(stream);
-    stream->between_messages = false;
-    stream->author = rb_fiber_current();
+    stream_refer(stream, &stream->author, rb_fiber_current());
 }
 
 // A fiber that flushes, or waits for a reply, has finished its message. A message that another fiber has begun
 // continues, even if its first half is sent already. Returns whether no message is partly written now.
 static bool end_message(struct stream *stream)
 {
-    if (stream->between_messages) return true;
+    if (!stream->author) return true;
     if (stream->author != rb_fiber_current() && RTEST(rb_fiber_alive_p(stream->author))) return false;
     stream->author = 0;
-    return stream->between_messages = true;
+    return true;
 }
 
 uint8_t *stream_reserve(struct stream *stream, size_t count)
@@ -108,10 +107,10 @@ static void wait_to_send(struct stream *stream, struct stream_limit *limit)
 {
     for (;;) {
         short wanted = stream->tls_wants[SIDE_WRITE] ? stream->tls_wants[SIDE_WRITE] : POLLOUT;
-        bool reads = !stream->busy[SIDE_READ] && !stream->ended;
+        bool reads = !stream->busy[SIDE_READ] && stream->state != STREAM_ENDED;
         if (reads && buffer_used(&stream->in) >= stream->buffer_limit) stream_refuse_more(stream, stream->buffer_limit);
         short found = stream_wait(stream, SIDE_WRITE, (short)(wanted | (reads ? POLLIN : 0)), limit);
-        if (found & POLLIN && !stream->busy[SIDE_READ] && !stream->ended) {
+        if (found & POLLIN && !stream->busy[SIDE_READ] && stream->state != STREAM_ENDED) {
             // An error of the peer shows in the next send, or else in the next read.
             if (!receive_meanwhile(stream)) break;
         }
@@ -207,13 +206,13 @@ void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t leng
     stream->piggybacked_count++;
     bool too_much =
         buffer_used(&stream->piggybacked) > PIGGYBACKED_BYTES || stream->piggybacked_count > PIGGYBACKED_COUNT;
-    if (too_much && stream->between_messages && !stream->busy[SIDE_WRITE]) stream_flush(stream);
+    if (too_much && !stream->author && !stream->busy[SIDE_WRITE]) stream_flush(stream);
 }
 
 bool stream_send_piggybacked(struct stream *stream)
 {
     stream_adopt(stream);
-    bool at_rest = stream->between_messages && !stream->busy[SIDE_WRITE] && !buffer_used(&stream->out);
+    bool at_rest = !stream->author && !stream->busy[SIDE_WRITE] && !buffer_used(&stream->out);
     if (!at_rest || !NIL_P(stream->tls)) return false;
     size_t length = buffer_used(&stream->piggybacked);
     if (!length) return true;
@@ -235,7 +234,7 @@ size_t stream_piggybacked(const struct stream *stream)
 bool stream_send_first(struct stream *stream)
 {
     if (stream->busy[SIDE_WRITE]) return false;
-    bool message = !stream->between_messages;
+    bool message = stream->author != 0;
     end_message(stream);
     if (!buffer_used(&stream->out)) return false;
     if (message) stream->statistics.flushes++;
