@@ -1,5 +1,5 @@
-// Shared by the files of this room: life.c (opening, closing, poisoning), waiting.c (how a fiber or a thread waits),
-// reading.c, writing.c, tls.c.
+// Shared by the files of this room, of which each calls only those before it: life.c (states, closing, poisoning),
+// object.c, waiting.c (how a fiber or a thread waits), tls.c, receiving.c, writing.c, reading.c, the methods.
 #ifndef HEDDLE_STREAM_INTERNALS_H
 #define HEDDLE_STREAM_INTERNALS_H
 
@@ -83,8 +83,6 @@ struct stream_limit {
 // ---- life.c
 void stream_life_init(void);
 
-struct stream *stream_get(VALUE self); // may return a closed one
-
 static inline bool stream_is_open(const struct stream *stream)
 {
     return stream->state == STREAM_OPEN || stream->state == STREAM_ENDED;
@@ -101,7 +99,11 @@ static inline void stream_refer(struct stream *stream, VALUE *field, VALUE objec
 
 void stream_check_open(const struct stream *stream); // raises IOError
 
-// Raises IOError if other code closed the socket, whose number may belong to another file by now.
+// Returns whether other code closed the socket: its number may belong to another file by now, to which no byte of ours
+// may go.
+bool stream_socket_gone(const struct stream *stream);
+
+// Raises IOError then.
 void stream_check_socket(struct stream *stream);
 
 // Runs both checks; detects a fork, and takes the stream over or poisons it.
@@ -122,7 +124,13 @@ void stream_shut(struct stream *stream, bool politely);
 RBIMPL_ATTR_NORETURN()
 void stream_fail(struct stream *stream, int error, const char *doing);
 
-bool stream_healthy(struct stream *stream);
+// The class of TLS errors; IOError before TLS was first used.
+VALUE stream_tls_error(void);
+void stream_tls_attached(void);
+
+// ---- object.c
+VALUE stream_allocate(VALUE klass);
+struct stream *stream_get(VALUE self); // may return a closed one
 
 // ---- waiting.c
 
@@ -165,17 +173,6 @@ static inline void stream_served(struct stream *stream)
 // raises interrupts and deadlines.
 void stream_spend(struct stream *stream, enum stream_side side, struct stream_limit *limit);
 
-// ---- reading.c
-void stream_reading_init(void);
-
-// Raises: the peer closed the connection in the middle of a reply.
-RBIMPL_ATTR_NORETURN()
-void stream_end_early(struct stream *stream);
-
-// Raises: the peer sent more than may be held at once.
-RBIMPL_ATTR_NORETURN()
-void stream_refuse_more(struct stream *stream, size_t limit);
-
 static inline struct stream_limit stream_read_limit(const struct stream *stream)
 {
     return (struct stream_limit){.span = stream->read_span, .side = SIDE_READ};
@@ -186,25 +183,31 @@ static inline struct stream_limit stream_write_limit(const struct stream *stream
     return (struct stream_limit){.span = stream->write_span, .side = SIDE_WRITE};
 }
 
+// ---- tls.c: like io_receive, into the buffer, and like io_transmit. These may run other threads.
+ssize_t tls_receive(struct stream *stream, size_t length);
+ssize_t tls_transmit(struct stream *stream, const uint8_t *bytes, size_t length);
+bool tls_pending(struct stream *stream);
+void tls_init(void);
+
+// The most bytes of one record: OpenSSL would cut up more, and needs one write call per record all the same.
+enum { TLS_RECORD = 16 << 10 };
+
+// ---- receiving.c
+void stream_receiving_init(void);
+
 // Tries once to receive, without waiting: first into `bytes`, then into the buffer. Returns the number of bytes, 0 at
 // the end, or -errno.
 ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, size_t room);
 
-// Receives at least one more byte into the buffer; returns false at the end.
-bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit);
+// Raises: the peer closed the connection in the middle of a reply.
+RBIMPL_ATTR_NORETURN()
+void stream_end_early(struct stream *stream);
 
-// Reads up to `count` bytes (SIZE_MAX: all until the end) behind the first `arrived` bytes of the string. Returns the
-// number of bytes that the string then holds. The string must be hidden from other code, or this checks that it stays
-// unchanged.
-size_t stream_read_string(struct stream *stream, VALUE string, size_t arrived, size_t count,
-                          struct stream_limit *limit);
+// Raises: the peer sent more than may be held at once.
+RBIMPL_ATTR_NORETURN()
+void stream_refuse_more(struct stream *stream, size_t limit);
 
-// Replaces the string with available bytes, at least one and at most `most`. Returns 0 at the end.
-size_t stream_read_some(struct stream *stream, VALUE string, size_t most);
-
-// Makes a String that Ruby code cannot find until stream_reveal.
-VALUE stream_hidden_string(size_t capacity);
-VALUE stream_reveal(VALUE string, size_t length);
+bool stream_healthy(struct stream *stream);
 
 // ---- writing.c
 
@@ -224,16 +227,23 @@ ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t l
 
 void stream_write_string(struct stream *stream, VALUE string, struct stream_limit *limit);
 
-// The most bytes of one record: OpenSSL would cut up more, and needs one write call per record all the same.
-enum { TLS_RECORD = 16 << 10 };
+// ---- reading.c
 
-// ---- tls.c: like io_receive, into the buffer, and like io_transmit. These may run other threads.
-ssize_t tls_receive(struct stream *stream, size_t length);
-ssize_t tls_transmit(struct stream *stream, const uint8_t *bytes, size_t length);
-bool tls_pending(struct stream *stream);
-VALUE tls_error(void); // the class of TLS errors; IOError before TLS was first used
-void tls_attached(void);
-void tls_init(void);
+// Receives at least one more byte into the buffer; returns false at the end.
+bool stream_fill(struct stream *stream, size_t room, struct stream_limit *limit);
+
+// Reads up to `count` bytes (SIZE_MAX: all until the end) behind the first `arrived` bytes of the string. Returns the
+// number of bytes that the string then holds. The string must be hidden from other code, or this checks that it stays
+// unchanged.
+size_t stream_read_string(struct stream *stream, VALUE string, size_t arrived, size_t count,
+                          struct stream_limit *limit);
+
+// Replaces the string with available bytes, at least one and at most `most`. Returns 0 at the end.
+size_t stream_read_some(struct stream *stream, VALUE string, size_t most);
+
+// Makes a String that Ruby code cannot find until stream_reveal.
+VALUE stream_hidden_string(size_t capacity);
+VALUE stream_reveal(VALUE string, size_t length);
 
 // ---- the methods of Heddle::Stream
 void stream_define_reading(VALUE klass);

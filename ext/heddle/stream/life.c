@@ -3,12 +3,9 @@
 #include "os/fork.h"
 #include "shims.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
-static VALUE eStreamBusy, eStreamClosed;
+static VALUE eStreamBusy, eStreamClosed, eTLS;
 
 void stream_change(struct stream *stream, enum stream_state to)
 {
@@ -52,15 +49,14 @@ void stream_check_open(const struct stream *stream)
     rb_raise(eStreamClosed, "the stream to %" PRIsVALUE " is closed (%s): connect again", stream->peer, stream->reason);
 }
 
-// The number may belong to another file by now: no byte of ours may go there.
-static bool socket_gone(const struct stream *stream)
+bool stream_socket_gone(const struct stream *stream)
 {
     return shim_open_descriptor(stream->io) != stream->descriptor;
 }
 
 void stream_check_socket(struct stream *stream)
 {
-    if (!socket_gone(stream)) return;
+    if (!stream_socket_gone(stream)) return;
     stream_poison(stream, "other code closed the socket");
     stream_check_open(stream);
 }
@@ -105,6 +101,24 @@ void stream_enter(struct stream *stream, enum stream_side side)
     }
 }
 
+// ---- failures
+
+VALUE stream_tls_error(void)
+{
+    return eTLS;
+}
+
+bool stream_is_failure(VALUE error)
+{
+    return RTEST(rb_obj_is_kind_of(error, rb_eIOError)) || RTEST(rb_obj_is_kind_of(error, rb_eSystemCallError)) ||
+           RTEST(rb_obj_is_kind_of(error, eTLS));
+}
+
+void stream_tls_attached(void)
+{
+    eTLS = rb_path2class("OpenSSL::OpenSSLError");
+}
+
 // ---- closing
 
 static VALUE close_io(VALUE io)
@@ -122,7 +136,7 @@ static VALUE ignore(VALUE unused, VALUE error)
 // outside (a timeout, Thread#raise).
 static VALUE close_quietly(VALUE io)
 {
-    return rb_rescue2(close_io, io, ignore, Qnil, rb_eIOError, rb_eSystemCallError, tls_error(), (VALUE)0);
+    return rb_rescue2(close_io, io, ignore, Qnil, rb_eIOError, rb_eSystemCallError, eTLS, (VALUE)0);
 }
 
 static VALUE close_if_open(VALUE io)
@@ -146,7 +160,8 @@ void stream_shut(struct stream *stream, bool politely)
     bool childs = stream->forks != fork_count(); // the parent owns the socket
     // A fiber that waits through a foreign scheduler may never learn of the close, and would then wait for the next
     // file with this number. So shut the socket down first, and close it later.
-    if (stream->foreign_waits && !childs && !socket_gone(stream) && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
+    bool waited_for = stream->foreign_waits && !childs && !stream_socket_gone(stream);
+    if (waited_for && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
         stream_change(stream, STREAM_SHUT);
         return;
     }
@@ -222,24 +237,12 @@ bool stream_encrypted(const struct stream *stream)
     return !NIL_P(stream->tls);
 }
 
-bool stream_healthy(struct stream *stream)
-{
-    if (stream->state != STREAM_OPEN || stream->owed || stream->busy[SIDE_READ] || stream->busy[SIDE_WRITE])
-        return false;
-    if (stream->forks != fork_count() || buffer_used(&stream->in) || buffer_used(&stream->out)) return false;
-    if (socket_gone(stream)) return false;
-    struct pollfd now = {.fd = stream->descriptor, .events = POLLIN};
-    stream->statistics.polls++;
-    if (NIL_P(stream->tls)) return poll(&now, 1, 0) == 0;
-    // TLS sends its own records at any time, such as session tickets.
-    if (!tls_pending(stream) && poll(&now, 1, 0) == 0) return true;
-    return stream_receive(stream, NULL, 0, 1) == -EAGAIN;
-}
-
 void stream_life_init(void)
 {
     eStreamBusy = rb_const_get(heddle_module, rb_intern("StreamBusy"));
     eStreamClosed = rb_const_get(heddle_module, rb_intern("StreamClosed"));
     rb_gc_register_mark_object(eStreamBusy);
     rb_gc_register_mark_object(eStreamClosed);
+    eTLS = rb_eIOError;
+    rb_gc_register_address(&eTLS);
 }

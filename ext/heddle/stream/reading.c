@@ -1,9 +1,6 @@
 #include "stream/internals.h"
 
-#include "socket_io.h"
-
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 
 enum {
@@ -14,46 +11,6 @@ enum {
     SKIP_ROOM = 64 << 10,
     AT_ONCE = 16 << 10
 };
-
-static VALUE eUnexpectedEnd, eBufferLimitExceeded;
-
-// ---- receiving
-
-ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, size_t room)
-{
-    struct stream_buffer *in = &stream->in;
-    uint8_t *spare = room ? buffer_room(in, room) : NULL;
-    size_t spare_length = room ? buffer_free_room(in) : 0;
-    stream->statistics.receives++;
-    ssize_t count;
-    if (!NIL_P(stream->tls)) {
-        HEDDLE_ASSERT(length == 0); // other threads run meanwhile
-        count = tls_receive(stream, spare_length);
-    } else {
-        count = length ? io_receive_two(stream->descriptor, bytes, length, spare, spare_length)
-                       : io_receive(stream->descriptor, spare, spare_length);
-    }
-    if (count > 0) {
-        stream->statistics.received += (uint64_t)count;
-        stream->bytes_since_wait += (size_t)count;
-        if (NIL_P(stream->tls)) stream->likely_empty = (size_t)count < length + spare_length;
-        if (NIL_P(stream->tls) && (size_t)count > length) in->end += (size_t)count - length;
-        // A peer that fills the buffer probably has more to send.
-        if (!length && (size_t)count == spare_length && in->capacity < BUFFER_KEEP) buffer_room(in, in->capacity);
-    } else if (count == 0) {
-        if (stream->state == STREAM_OPEN) stream_change(stream, STREAM_ENDED);
-    } else if (count == -EAGAIN) {
-        stream->likely_empty = true;
-    }
-    return count;
-}
-
-short stream_read_events(const struct stream *stream, bool unsent)
-{
-    short events = stream->tls_wants[SIDE_READ] ? stream->tls_wants[SIDE_READ] : POLLIN;
-    if (unsent) events |= stream->tls_wants[SIDE_WRITE] ? stream->tls_wants[SIDE_WRITE] : POLLOUT;
-    return events;
-}
 
 // Waits unless a receive is likely to find something. Sends written bytes first, because the peer answers no request
 // that was not sent. Bytes that the socket does not take are sent during the wait, so that a peer which wants to be
@@ -118,21 +75,6 @@ enum stream_arrived stream_receive_arrived(struct stream *stream)
     ssize_t count = stream_receive(stream, NULL, 0, AT_ONCE);
     stream->busy[SIDE_READ] = false; // if the receive raises, the stream is closed
     return count > 0 ? STREAM_BYTES : count == -EAGAIN ? STREAM_NOTHING : STREAM_GONE;
-}
-
-void stream_end_early(struct stream *stream)
-{
-    stream_poison(stream, "the peer closed the connection in the middle of a reply");
-    rb_raise(eUnexpectedEnd, "%" PRIsVALUE " closed the connection in the middle of a reply", stream->peer);
-}
-
-void stream_refuse_more(struct stream *stream, size_t limit)
-{
-    stream_poison(stream, "the peer sent more than the limit");
-    rb_raise(eBufferLimitExceeded,
-             "%" PRIsVALUE " sent more than the limit of %zu bytes: raise the limit (limit:, "
-             "buffer_limit:), or read in pieces",
-             stream->peer, limit);
 }
 
 const uint8_t *stream_need(struct stream *stream, size_t count)
@@ -326,12 +268,4 @@ VALUE stream_take(struct stream *stream, size_t count)
     VALUE string = stream_hidden_string(count < FIRST_RESERVE ? count : FIRST_RESERVE);
     if (stream_read_string(stream, string, 0, count, &limit) < count) stream_end_early(stream);
     return stream_reveal(string, count);
-}
-
-void stream_reading_init(void)
-{
-    eUnexpectedEnd = rb_const_get(heddle_module, rb_intern("UnexpectedEnd"));
-    eBufferLimitExceeded = rb_const_get(heddle_module, rb_intern("BufferLimitExceeded"));
-    rb_gc_register_mark_object(eUnexpectedEnd);
-    rb_gc_register_mark_object(eBufferLimitExceeded);
 }

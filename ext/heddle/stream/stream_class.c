@@ -8,86 +8,6 @@ static VALUE cStream;
 // Nanoseconds that a close may take to send the rest of a stream without a write timeout.
 static const int64_t LAST_SPAN = 5000000000;
 
-// ---- the object
-
-static void stream_mark(void *pointer)
-{
-    const struct stream *stream = pointer;
-    rb_gc_mark_movable(stream->io);
-    rb_gc_mark_movable(stream->tls);
-    rb_gc_mark_movable(stream->scratch);
-    rb_gc_mark_movable(stream->peer);
-    // Only compared; but unmarked, another fiber at the same address could be taken for them.
-    rb_gc_mark_movable(stream->author);
-    rb_gc_mark_movable(stream->exchanging);
-}
-
-static void stream_compact(void *pointer)
-{
-    struct stream *stream = pointer;
-    stream->self = rb_gc_location(stream->self);
-    stream->io = rb_gc_location(stream->io);
-    stream->tls = rb_gc_location(stream->tls);
-    stream->scratch = rb_gc_location(stream->scratch);
-    stream->peer = rb_gc_location(stream->peer);
-    stream->author = rb_gc_location(stream->author);
-    stream->exchanging = rb_gc_location(stream->exchanging);
-}
-
-static void stream_release(void *pointer)
-{
-    struct stream *stream = pointer;
-    buffer_release(&stream->in);
-    buffer_release(&stream->out);
-    buffer_release(&stream->piggybacked);
-    xfree(stream); // the socket's own object closes it
-}
-
-static size_t stream_memsize(const void *pointer)
-{
-    const struct stream *stream = pointer;
-    return sizeof(*stream) + stream->in.capacity + stream->out.capacity + stream->piggybacked.capacity;
-}
-
-static const rb_data_type_t stream_type = {
-    .wrap_struct_name = "Heddle::Stream",
-    .function = {.dmark = stream_mark, .dfree = stream_release, .dsize = stream_memsize, .dcompact = stream_compact},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
-};
-
-static VALUE stream_allocate(VALUE klass)
-{
-    struct stream *stream;
-    VALUE self = TypedData_Make_Struct(klass, struct stream, &stream_type, stream);
-    stream->self = self;
-    stream->io = stream->tls = stream->scratch = stream->peer = Qnil;
-    stream->descriptor = -1;
-    stream->read_span = stream->write_span = stream->until = DEADLINE_NEVER;
-    return self;
-}
-
-struct stream *stream_get(VALUE self)
-{
-    return rb_check_typeddata(self, &stream_type);
-}
-
-struct stream *stream_of(VALUE object)
-{
-    struct stream *stream = stream_get(object);
-    stream_check_open(stream);
-    return stream;
-}
-
-bool stream_is_closed(VALUE object)
-{
-    return !stream_is_open(stream_get(object));
-}
-
-bool stream_was_interrupted(VALUE object)
-{
-    return stream_get(object)->interrupted;
-}
-
 // Takes the bytes that the IO's own buffer already holds.
 static void take_over_buffer(struct stream *stream)
 {
@@ -160,7 +80,7 @@ static VALUE secure(VALUE self)
 static VALUE attach_tls(VALUE self, VALUE tls)
 {
     struct stream *stream = stream_of(self);
-    tls_attached();
+    stream_tls_attached();
     stream_refer(stream, &stream->tls, tls);
     return tls;
 }
@@ -347,7 +267,8 @@ static VALUE check_health(VALUE self)
 static VALUE healthy_p(VALUE self)
 {
     // A timeout or a Thread#raise is not rescued.
-    return rb_rescue2(check_health, self, unhealthy, Qnil, rb_eIOError, rb_eSystemCallError, tls_error(), (VALUE)0);
+    return rb_rescue2(check_health, self, unhealthy, Qnil, rb_eIOError, rb_eSystemCallError, stream_tls_error(),
+                      (VALUE)0);
 }
 
 // ---- numbers
@@ -409,7 +330,7 @@ void Init_heddle_stream(void)
     rb_define_alloc_func(cStream, stream_allocate);
     rb_undef_method(cStream, "initialize_copy");
     stream_life_init();
-    stream_reading_init();
+    stream_receiving_init();
     tls_init();
 
     rb_define_private_method(cStream, "attach", attach, 3);

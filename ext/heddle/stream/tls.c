@@ -83,28 +83,8 @@ bool tls_pending(struct stream *stream)
     return NUM2INT(call.result) > 0;
 }
 
-static VALUE eTLS;
-
-VALUE tls_error(void)
-{
-    return eTLS;
-}
-
-bool stream_is_failure(VALUE error)
-{
-    return RTEST(rb_obj_is_kind_of(error, rb_eIOError)) || RTEST(rb_obj_is_kind_of(error, rb_eSystemCallError)) ||
-           RTEST(rb_obj_is_kind_of(error, eTLS));
-}
-
-void tls_attached(void)
-{
-    eTLS = rb_path2class("OpenSSL::OpenSSLError");
-}
-
 void tls_init(void)
 {
-    eTLS = rb_eIOError;
-    rb_gc_register_address(&eTLS);
     id_read_nonblock = rb_intern("read_nonblock");
     id_write_nonblock = rb_intern("write_nonblock");
     id_pending = rb_intern("pending");

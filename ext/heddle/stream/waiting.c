@@ -216,6 +216,13 @@ short stream_wait(struct stream *stream, enum stream_side side, short events, st
     return waiting.found;
 }
 
+short stream_read_events(const struct stream *stream, bool unsent)
+{
+    short events = stream->tls_wants[SIDE_READ] ? stream->tls_wants[SIDE_READ] : POLLIN;
+    if (unsent) events |= stream->tls_wants[SIDE_WRITE] ? stream->tls_wants[SIDE_WRITE] : POLLOUT;
+    return events;
+}
+
 short stream_wait_to_read(struct stream *stream, bool unsent, struct stream_limit *limit)
 {
     short events = stream_read_events(stream, unsent);
