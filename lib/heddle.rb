@@ -3,6 +3,7 @@
 require_relative "heddle/scheduler"
 require_relative "heddle/run"
 require_relative "heddle/fiber_pool"
+require_relative "heddle/resource_pool"
 require_relative "heddle/stream"
 require_relative "heddle/db"
 require_relative "heddle/offload"

@@ -6,7 +6,7 @@
 class Architecture
   # From the bottom up; rooms of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
-    [""], ["os"], ["loop"], ["scope"], ["task"], ["names"], ["scheduler"], ["stream", "wire"],
+    [""], ["os"], ["loop"], ["scope"], ["task"], ["sync", "names"], ["scheduler"], ["stream", "wire"],
     ["net_http", "db"],
     ["memcached", "mysql", "postgresql", "sqlite", "simulation"]
   ].freeze

@@ -4,8 +4,8 @@ require "mkmf"
 
 # The rooms, each a folder of sources. CONTRIBUTING.md draws which room may use which.
 LAYERS = [
-  "", "os", "loop", "scope", "task", "names", "scheduler", "stream", "wire", "net_http", "memcached", "db",
-  "mysql", "postgresql", "sqlite", "simulation"
+  "", "os", "loop", "scope", "task", "sync", "names", "scheduler", "stream", "wire", "net_http", "memcached",
+  "db", "mysql", "postgresql", "sqlite", "simulation"
 ].freeze
 root = __dir__
 $srcs = LAYERS.flat_map { |layer| Dir[File.join(root, layer, "*.c")].map { |path| File.basename(path) } }.sort

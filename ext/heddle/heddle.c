@@ -16,6 +16,7 @@
 #include "simulation/bindings.h"
 #include "sqlite/bindings.h"
 #include "stream/bindings.h"
+#include "sync/bindings.h"
 #include "task/bindings.h"
 
 VALUE heddle_module;
@@ -86,6 +87,8 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_task_class();
     Init_heddle_run();
     Init_heddle_gate();
+    Init_heddle_semaphore();
+    Init_heddle_resource_pool();
     Init_heddle_process();
     Init_heddle_fork();
     Init_heddle_foreign();

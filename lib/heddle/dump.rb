@@ -42,7 +42,7 @@ module Heddle
     def pools
       kinds = []
       kinds << FiberPool if defined?(FiberPool)
-      kinds << DB::Pool if defined?(DB) && !DB.autoload?(:Pool)
+      kinds << ResourcePool << Semaphore
       kinds.flat_map { |kind| ObjectSpace.each_object(kind).map(&:inspect) }
     end
     private_class_method :describe, :named, :pools

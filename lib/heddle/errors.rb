@@ -96,7 +96,12 @@ module Heddle
     end
   end
 
-  # A pool was used after it was closed.
+  # None of a pool's resources became free in time.
+  class PoolTimeout < DeadlineExceeded
+    include Error
+  end
+
+  # A pool or a semaphore was used after it was closed.
   class PoolClosed < ClosedQueueError
     include Error
   end

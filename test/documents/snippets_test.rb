@@ -41,6 +41,7 @@ class SnippetsTest < Minitest::Test
     "executors_and_limits: An executor 1" => %w[concurrent-ruby],
     "executors_and_limits: An executor 2" => %w[activerecord],
     "executors_and_limits: Jobs of ActiveJob 1" => %w[activejob redis-client],
+    "executors_and_limits: Semaphores and pools of resources 1" => %w[redis-client],
     "executors_and_limits: Limits for all processes 1" => %w[redis-client],
     "memcached: Rails 1" => %w[activesupport],
     "databases: ActiveRecord 1" => %w[activerecord],
@@ -157,6 +158,8 @@ class SnippetsTest < Minitest::Test
     AFTER
     "executors_and_limits: Jobs of ActiveJob 1" =>
       Reader.new(%(ENV.fetch("REDIS_URL"); #{ONE_PAGE}), "p FetchJob.perform_now(url)", %("page"\n), 1),
+    "executors_and_limits: Semaphores and pools of resources 1" =>
+      Reader.new("", "p UPLOADS.available, REDIS.stats", /\A5\n\{:?open.*\}\n\z/),
     "executors_and_limits: Limits for all processes 1" =>
       Reader.new(%(ENV.fetch("REDIS_URL"); #{ONE_PAGE}), "p body", %("page"\n), 1),
     "processes: Processes 1" => Reader.new(%(urls = [ENV.fetch("PAGE")] * 2), "p bodies", %(["page", "page"]\n), 2),

@@ -8,7 +8,7 @@ require "support/past_faults"
 class PastFaultsTest < Minitest::Test
   hard_deadline 240
 
-  FOUND = %w[pool_batch_leaves_its_tasks pool_stop_strikes_later connections_out_of_order].freeze
+  FOUND = %w[pool_batch_leaves_its_tasks pool_stop_strikes_later executor_counts_ended_blocks].freeze
 
   def test_each_patch_fits_the_tree
     faults = PastFaults.all

@@ -165,6 +165,55 @@ class SimulatedPermitsTest < Minitest::Test
     end
   end
 
+  def test_a_semaphore
+    simulate(60) do |world|
+      limit = world.draw(1..4)
+      semaphore = Heddle::Semaphore.new(limit)
+      contend(world, limit) do |use|
+        semaphore.acquire(timeout: (span(world, 0.5..60.0) if world.draw < 0.5)) { use.call }
+      rescue Heddle::DeadlineExceeded
+        raise if Heddle.remaining&.zero?
+      end
+      assert_equal [limit, 0], [semaphore.available, semaphore.waiting]
+    end
+  end
+
+  # What is lent is lent once, and each place comes back, whatever the hooks raise and however long they wait.
+  def test_a_pool_of_resources
+    simulate(60) do |world|
+      limit = world.draw(1..4)
+      lent = {}.compare_by_identity
+      calm = false
+      hook = lambda do |_|
+        next true if calm
+
+        sleep(span(world, 0.0..0.1)) if world.draw < 0.2
+        raise IOError if world.draw < 0.05
+
+        world.draw < 0.9
+      end
+      pool = Heddle::ResourcePool.new(size: limit, timeout: span(world, 0.5..60.0), idle: world.draw(0.5..5.0),
+        max_lifetime: world.draw(0.5..5.0), check: hook, reset: hook, close: hook) do
+        hook.call(nil)
+        Object.new
+      end
+      contend(world, limit, ordered: false, again: ->(use) { (calm = true) && pool.with { use.call } }) do |use|
+        pool.with do |resource|
+          flunk "it is lent twice" if lent[resource]
+          lent[resource] = true
+          use.call
+          pool.discard(resource) if world.draw < 0.1
+        ensure
+          lent.delete(resource)
+        end
+      rescue IOError, Heddle::PoolTimeout
+        nil
+      end
+      stats = pool.stats
+      assert_equal [stats[:idle], 0], stats.values_at(:open, :waiting)
+    end
+  end
+
   def test_a_pool_of_connections
     simulate(60) do |world|
       limit = world.draw(1..4)

@@ -34,7 +34,7 @@ class TestMatrix
   # backend's own wait, other files test on each one.
   SAME_ON_ALL_BACKENDS = %r{
     /(hazards/(floods|descriptor_owners|client_fuzz|out_of_memory|compat|class_diagram|passwords_in_messages
-              |interrupted_pools|struck_(pool|database_pool|worker_threads|map|checkin)
+              |struck_(pool|permits|worker_threads|map|checkin)
               |ended_fibers|thread_end|exits|end_of_the_program|deadlock|fork_beside_threads)
     |deadlines/(helper_thread|timeout_shared_timers|timeout_stock|driver_fibers|lazy_loading|deadline_in_threads)
     |loop/many_sleepers
@@ -49,7 +49,7 @@ class TestMatrix
   NOT_BETWEEN = %r{#{ON_ENDS}
     |/(stream/(behaviour|both_directions|deadlines|hazards|odd_sockets|piggyback|poison|stand_in|system_calls|two_users)
     |names/(connect_filter(_\w+)?|address_names|public_addresses)
-    |hazards/(struck_(pool|database_pool|worker_threads|map|checkin)|out_of_memory)
+    |hazards/(struck_(pool|permits|worker_threads|map|checkin)|out_of_memory)
     |loop/many_sleepers
     |net_http/(keep_alive_\w+|use_keep_alive|upload|limits)
     |simulation/(?!simul)\w+

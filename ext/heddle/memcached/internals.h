@@ -7,49 +7,54 @@
 
 #include "memcached/bindings.h"
 #include "stream/stream.h"
+#include "sync/resource_pool.h"
 #include "wire/wire_memcached.h"
 
 // ---- memcached_server.c: Heddle::Memcached::Server, the connections to one server. Each is lent to one user at a
 // time.
 
 struct memcached_server {
-    VALUE self;
-    VALUE idle;           // unused streams; the last one given back is lent first
-    VALUE waiters;        // Hash of waiters by their numbers, the longest waiting first
-    uint64_t turns;       // numbers given to waiters so far
-    int64_t turn_span;    // nanoseconds to wait for a connection, if less than the exchange's time
-    int64_t connect_span; // nanoseconds to connect, if less than the exchange's time
-    unsigned open;        // connections, and permits to open one
-    unsigned limit;       // … at most
-    unsigned generation;  // connections of an earlier generation are not used again
-    unsigned forks;       // fork_count() of the process that owns the connections
-    uint32_t opaque;      // of the last request
-    bool troubled;        // the last exchange failed: see lib/heddle/memcached/server.rb
-    bool abandoned;       // a probe of whether the server is up again has ended without an answer
-    bool closed;
+    struct resource_pool pool; // first; of streams
+    int64_t connect_span;      // nanoseconds to connect, if less than the exchange's time
+    uint32_t opaque;           // of the last request
+    bool troubled;             // the last exchange failed: see lib/heddle/memcached/server.rb
+    bool abandoned;            // a probe of whether the server is up again has ended without an answer
 };
 
 struct lease {
-    struct memcached_server *server;
-    VALUE stream; // or nil
-    unsigned generation, forks;
-    bool counted;     // counted in the server's `open`
-    bool had;         // got a connection or a permit: a later failure then says something about the server
-    deadline_t limit; // the server's time limit for the current step: connecting, or the rest of the exchange
+    struct resource_lease held; // first; its pool is the server's
+    bool had;                   // got a permit: a later failure then says something about the server
+    deadline_t limit;           // the server's time limit for the current step: connecting, or the rest of the exchange
 };
+
+// A lease that has not begun.
+static inline struct lease memcached_lease_of(struct memcached_server *server)
+{
+    return (struct lease){.held = {.pool = &server->pool, .resource.object = Qnil}};
+}
+
+static inline struct memcached_server *memcached_lease_server(const struct lease *lease)
+{
+    return (struct memcached_server *)lease->held.pool; // its first member
+}
+
+// The stream that is lent, or nil.
+static inline VALUE memcached_lease_stream(const struct lease *lease)
+{
+    return lease->held.resource.object;
+}
 
 struct memcached_server *memcached_server_of(VALUE object);
 
 // Lends a connection. Opens one if none is idle and the limit allows it, otherwise waits for one; all of that until
 // `until`. `proven`: check the connection first, because the request must not be sent twice. Always call
 // memcached_lease_end afterwards.
-void memcached_lease_begin(struct lease *lease, VALUE server, deadline_t until, bool proven);
+void memcached_lease_begin(struct lease *lease, deadline_t until, bool proven);
 
 // Returns whether an exception was raised into a wait of the connection. Call it before the lease ends.
 bool memcached_lease_interrupted(const struct lease *lease);
 
-// Gives the connection back, or closes it if the exchange is out of sync (`in_sync` is false). Never raises, never
-// waits.
+// Gives the connection back, or closes it if the exchange is out of sync (`in_sync` is false). Never waits.
 void memcached_lease_end(struct lease *lease, bool in_sync);
 
 // A probe of this server has ended without telling whether the server is up: the next exchange may probe it again.

@@ -11,22 +11,30 @@ static ID id_wire_key, id_route, id_load, id_allowance, id_recover;
 
 // ---- the object
 
-static void mark(void *pointer)
+static void memcached_client_mark(void *pointer)
 {
     const struct memcached_client *client = pointer;
-    rb_gc_mark(client->servers);
-    rb_gc_mark(client->codec);
-    rb_gc_mark(client->prefix);
+    rb_gc_mark_movable(client->servers);
+    rb_gc_mark_movable(client->codec);
+    rb_gc_mark_movable(client->prefix);
 }
 
-static void release(void *pointer)
+static void memcached_client_compact(void *pointer)
+{
+    struct memcached_client *client = pointer;
+    client->servers = rb_gc_location(client->servers);
+    client->codec = rb_gc_location(client->codec);
+    client->prefix = rb_gc_location(client->prefix);
+}
+
+static void memcached_client_release(void *pointer)
 {
     struct memcached_client *client = pointer;
     xfree(client->points);
     xfree(client);
 }
 
-static size_t memsize(const void *pointer)
+static size_t memcached_client_memsize(const void *pointer)
 {
     const struct memcached_client *client = pointer;
     return sizeof *client + client->point_count * sizeof *client->points;
@@ -34,11 +42,14 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t client_type = {
     .wrap_struct_name = "Heddle::Memcached",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = memcached_client_mark,
+                 .dfree = memcached_client_release,
+                 .dsize = memcached_client_memsize,
+                 .dcompact = memcached_client_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static VALUE allocate(VALUE klass)
+static VALUE memcached_client_allocate(VALUE klass)
 {
     struct memcached_client *client;
     VALUE self = TypedData_Make_Struct(klass, struct memcached_client, &client_type, client);
@@ -211,7 +222,7 @@ static VALUE define_memcached(VALUE module)
     id_load = rb_intern("load");
     id_allowance = rb_intern("allowance");
     id_recover = rb_intern("recover");
-    rb_define_alloc_func(klass, allocate);
+    rb_define_alloc_func(klass, memcached_client_allocate);
     rb_undef_method(klass, "initialize_copy");
     rb_define_private_method(klass, "set_up", set_up, 5);
     rb_define_private_method(klass, "server_for", server_for_method, 1);

@@ -5,9 +5,9 @@
 static VALUE attempt(VALUE argument)
 {
     struct exchange *exchange = (struct exchange *)argument;
-    memcached_lease_begin(&exchange->lease, exchange->server, exchange->until, !exchange->again);
-    struct memcached_server *server = exchange->lease.server;
-    VALUE stream_object = exchange->lease.stream;
+    memcached_lease_begin(&exchange->lease, exchange->until, !exchange->again);
+    struct memcached_server *server = memcached_lease_server(&exchange->lease);
+    VALUE stream_object = memcached_lease_stream(&exchange->lease);
     struct stream *stream = stream_of(stream_object);
     stream_bound(stream, exchange->until);
     exchange->request.opaque = ++server->opaque;
@@ -91,7 +91,7 @@ void memcached_exchange_run(struct exchange *exchange)
     for (int count = 1;; count++) {
         exchange->sent = exchange->in_sync = exchange->interrupted = false;
         exchange->bytes = exchange->error = Qnil;
-        exchange->lease = (struct lease){.stream = Qnil, .server = memcached_server_of(exchange->server)};
+        exchange->lease = memcached_lease_of(memcached_server_of(exchange->server));
         VALUE before = rb_errinfo();
         int state = 0;
         rb_protect(leased_attempt, (VALUE)exchange, &state);
@@ -99,7 +99,7 @@ void memcached_exchange_run(struct exchange *exchange)
         VALUE error = rb_errinfo();
         if (!memcached_is_failure(error) || !exchange->lease.had ||
             memcached_failed_by_caller(&exchange->lease, exchange->interrupted, error)) {
-            memcached_abandoned(exchange->lease.server);
+            memcached_abandoned(memcached_lease_server(&exchange->lease));
             rb_jump_tag(state);
         }
         rb_set_errinfo(before);

@@ -135,7 +135,7 @@ VALUE memcached_reply_error(const struct memcached_server *server, const struct 
     for (size_t i = 0; i < length; i++)
         text[i] = reply->text[i] < ' ' || reply->text[i] > '~' ? '?' : (char)reply->text[i];
     VALUE said = rb_usascii_str_new(text, (long)length);
-    VALUE name = rb_funcall(server->self, rb_intern("name"), 0);
+    VALUE name = rb_funcall(server->pool.semaphore.self, rb_intern("name"), 0);
     if (reply->status == MEMCACHED_SERVER_ERROR) {
         *in_sync = true;
         if (mentions(reply, "too large"))

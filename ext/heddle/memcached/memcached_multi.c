@@ -10,8 +10,7 @@ static VALUE share_out(VALUE argument)
     for (long l = 0; l < multi->shard_count; l++) {
         struct shard *shard = &multi->shards[l];
         *shard = (struct shard){.server = rb_ary_entry(multi->client->servers, l), .error = Qnil};
-        shard->lease.stream = Qnil;
-        shard->lease.server = memcached_server_of(shard->server);
+        shard->lease = memcached_lease_of(memcached_server_of(shard->server));
     }
     for (long i = 0; i < multi->count; i++) {
         if (multi->finished[i]) continue;
@@ -19,7 +18,7 @@ static VALUE share_out(VALUE argument)
         if (multi->answered) multi->answered[i] = false;
         if (multi->kind == MULTI_BATCH) rb_ary_store(multi->results, i, Qnil);
         uint32_t place = 0;
-        if (multi->shard_count > 1 || multi->shards[0].lease.server->troubled) {
+        if (multi->shard_count > 1 || memcached_lease_server(&multi->shards[0].lease)->troubled) {
             VALUE server = memcached_route(multi->client, multi->self, rb_ary_entry(multi->keys, i));
             while (place < (uint32_t)multi->shard_count && multi->shards[place].server != server)
                 place++;
@@ -51,7 +50,7 @@ static void share_out_or_abandon(struct multi *multi)
     rb_protect(share_out, (VALUE)multi, &state);
     if (!state) return;
     for (long l = 0; l < multi->shard_count; l++)
-        if (multi->shards[l].count) memcached_abandoned(multi->shards[l].lease.server);
+        if (multi->shards[l].count) memcached_abandoned(memcached_lease_server(&multi->shards[l].lease));
     rb_jump_tag(state);
 }
 
@@ -78,7 +77,7 @@ static bool conclude(struct multi *multi, int round)
         struct shard *shard = &multi->shards[l];
         if (shard->count == 0) continue;
         if (NIL_P(shard->error)) {
-            if (shard->lease.server->troubled) rb_funcall(shard->server, id_recovered, 0);
+            if (memcached_lease_server(&shard->lease)->troubled) rb_funcall(shard->server, id_recovered, 0);
             continue;
         }
         failed = true;

@@ -49,14 +49,15 @@ static VALUE send_chunk(VALUE argument)
     struct shard *shard = step->shard;
     if (!shard->begun) {
         shard->begun = true;
-        memcached_lease_begin(&shard->lease, shard->server, multi->until, !multi->again);
+        memcached_lease_begin(&shard->lease, multi->until, !multi->again);
     }
-    VALUE stream_object = shard->lease.stream;
+    VALUE stream_object = memcached_lease_stream(&shard->lease);
     struct stream *stream = stream_of(stream_object);
     stream_bound(stream, multi->until);
     shard->chunk = shard->count - shard->done < CHUNK ? shard->count - shard->done : CHUNK;
-    shard->base = shard->lease.server->opaque + 1;
-    shard->lease.server->opaque += (uint32_t)shard->chunk;
+    struct memcached_server *server = memcached_lease_server(&shard->lease);
+    shard->base = server->opaque + 1;
+    server->opaque += (uint32_t)shard->chunk;
     stream_expect(stream, 1);
     // memcached 1.6.18 overlooks the part of a TLS record behind the end of a request that began in the record before:
     // it waits for the socket, while OpenSSL holds the rest. (1.6.45 is correct.) So requests begin and end with
@@ -159,7 +160,7 @@ static VALUE receive_chunk(VALUE argument)
     const struct step *step = (const struct step *)argument;
     struct multi *multi = step->multi;
     struct shard *shard = step->shard;
-    VALUE stream_object = shard->lease.stream;
+    VALUE stream_object = memcached_lease_stream(&shard->lease);
     struct stream *stream = stream_of(stream_object);
     shard->in_sync = true;
     for (long next = 0; quiet(multi) || next < shard->chunk;) {
@@ -169,7 +170,7 @@ static VALUE receive_chunk(VALUE argument)
             stream_consume(stream, reply.length);
             break;
         }
-        VALUE error = memcached_reply_error(shard->lease.server, &reply, &shard->in_sync);
+        VALUE error = memcached_reply_error(memcached_lease_server(&shard->lease), &reply, &shard->in_sync);
         if (!NIL_P(error)) {
             stream_consume(stream, reply.length);
             if (NIL_P(multi->error)) multi->error = error;
@@ -239,7 +240,8 @@ void multi_end_shards(struct multi *multi)
     int raised = 0;
     for (long l = 0; l < multi->shard_count; l++) {
         struct shard *shard = &multi->shards[l];
-        if (shard->active && (NIL_P(shard->error) || !shard->lease.had)) memcached_abandoned(shard->lease.server);
+        if (shard->active && (NIL_P(shard->error) || !shard->lease.had))
+            memcached_abandoned(memcached_lease_server(&shard->lease));
         if (!shard->begun) continue;
         shard->begun = false;
         // Closing a connection may raise an interrupt of this thread; the other shards must still be ended.

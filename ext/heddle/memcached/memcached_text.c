@@ -3,7 +3,7 @@
 // The few commands of the text protocol that have no form in the meta protocol.
 
 struct asking {
-    VALUE server, request, lines, error;
+    VALUE request, lines, error;
     struct lease lease;
     deadline_t until;
     bool in_sync;
@@ -12,8 +12,8 @@ struct asking {
 static VALUE ask_body(VALUE argument)
 {
     struct asking *asking = (struct asking *)argument;
-    memcached_lease_begin(&asking->lease, asking->server, asking->until, true);
-    VALUE stream_object = asking->lease.stream;
+    memcached_lease_begin(&asking->lease, asking->until, true);
+    VALUE stream_object = memcached_lease_stream(&asking->lease);
     struct stream *stream = stream_of(stream_object);
     stream_bound(stream, asking->until);
     stream_expect(stream, 1);
@@ -22,7 +22,7 @@ static VALUE ask_body(VALUE argument)
     for (;;) {
         struct memcached_reply reply;
         memcached_read_reply(stream, &reply);
-        asking->error = memcached_reply_error(asking->lease.server, &reply, &in_sync);
+        asking->error = memcached_reply_error(memcached_lease_server(&asking->lease), &reply, &in_sync);
         if (reply.status == MEMCACHED_ERROR) in_sync = true; // an unknown command; the connection is fine
         if (!NIL_P(asking->error)) {
             stream_consume(stream, reply.length);
@@ -58,10 +58,9 @@ static VALUE ask_end(VALUE argument)
  */
 static VALUE ask(VALUE self, VALUE request, VALUE seconds)
 {
-    struct asking asking = {.server = self, .lines = rb_ary_new(), .error = Qnil};
+    struct asking asking = {
+        .lease = memcached_lease_of(memcached_server_of(self)), .lines = rb_ary_new(), .error = Qnil};
     asking.request = rb_str_new_frozen(StringValue(request));
-    asking.lease.server = memcached_server_of(self);
-    asking.lease.stream = Qnil;
     asking.until = deadline_after(deadline_now(), deadline_span(seconds));
     rb_ensure(ask_body, (VALUE)&asking, ask_end, (VALUE)&asking);
     if (!NIL_P(asking.error)) rb_exc_raise(asking.error);

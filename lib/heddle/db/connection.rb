@@ -46,7 +46,6 @@ module Heddle
         @loans = 0
         @notice_handler = nil
         @init = init
-        @opened = Clock.now
         initialize_transactions
       end
 
@@ -61,12 +60,6 @@ module Heddle
         @driver.settle_session
       rescue ServerError => error
         raise LoginFailed, "a statement of init: was refused: #{error.message} (#{error.sql})", cause: error
-      end
-
-      # @api private for a pool
-      # @return [Float] seconds since it was opened
-      def age
-        Clock.now - @opened
       end
 
       # A name of a table or column, in the quotes of this database.

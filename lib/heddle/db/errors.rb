@@ -224,7 +224,7 @@ module Heddle
     end
 
     # No connection of a pool became free in time.
-    class PoolTimeout < DeadlineExceeded
+    class PoolTimeout < Heddle::PoolTimeout
       include Error
     end
   end

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../resource_pool"
+
 module Heddle
   module DB
     # Lends a bounded number of connections to fibers and threads, in the order of their requests.
@@ -8,31 +10,12 @@ module Heddle
     #   pool = Heddle::DB::Pool.new("mysql://…", size: 10, timeout: 2)
     #   pool.with { |db| db.query("select 1") }
     #   pool.query_value("select name from t where id = ?", 7)
-    class Pool
+    class Pool < ResourcePool
       include QueryListeners
 
-      NONE = [].freeze
       # Seconds to wait for a free connection, without other timeouts.
       CHECKOUT_TIMEOUT = 5
-      # Seconds to wait for the lock in order to return a connection, even after a deadline has passed. The lock is held
-      # for microseconds, but the thread that holds it may get no processor.
-      LOCK_SECONDS = 60
-      # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may strike at the end of each call; while the
-      # pool's books change, they strike in waits alone. In tasks everything does so anyway, and a mask would be the
-      # whole thread's, with all its tasks.
-      IN_WAITS = {Object => :on_blocking}.freeze
-      NEVER = {Object => :never}.freeze
-      private_constant :NONE, :CHECKOUT_TIMEOUT, :LOCK_SECONDS, :IN_WAITS, :NEVER
-
-      # A caller's share of the pool. +held+: a connection, :make for the right to make one, or nil. +handed_over+:
-      # whether the last user has just handed the connection over.
-      #
-      # @api private
-      Place = Struct.new(:held, :handed_over)
-      private_constant :Place
-
-      # @return [Integer] the most connections
-      attr_reader :size
+      private_constant :CHECKOUT_TIMEOUT
 
       # @param url [String] see {DB.connect}
       # @param size [Integer] the most connections
@@ -48,22 +31,14 @@ module Heddle
         max_lifetime: nil, **options)
         settings = DB.settings(url, options)
         @connect = -> { DB.connect_with(*settings) }
-        @size = Options.count(:size, size)
         @checkout_timeout = if unset
           settings.last[:timeout] || CHECKOUT_TIMEOUT
         else
           Options.seconds(:checkout_timeout, checkout_timeout)
         end
-        @idle = Options.seconds(:idle, idle)
-        @min = Options.at_most(:min, min, @size)
-        @max_lifetime = Options.seconds(:max_lifetime, max_lifetime)
-        @lock = Thread::Mutex.new
-        @free = [] # [connection, since when], the one used last at the end
-        @waiting = {}.compare_by_identity # queues as keys; the first caller is served first
-        @made = 0
+        set_up(size = Options.count(:size, size), @checkout_timeout, Options.seconds(:idle, idle),
+          Options.at_most(:min, min, size), Options.seconds(:max_lifetime, max_lifetime))
         @joined = {}.compare_by_identity # tasks, fibers and threads in a transaction, with its connection
-        @closed = false
-        @forks = Heddle.forks
       end
 
       # Lends the block a connection that no other task or thread uses meanwhile. In a transaction of the calling task
@@ -74,18 +49,16 @@ module Heddle
       # @yieldparam connection [Connection]
       # @return the block's value
       # @raise [PoolTimeout] when none becomes free in time; [PoolClosed]; see {DB.connect}
-      def with(&block)
+      def with
         raise ArgumentError, "Pool#with needs a block: pool.with { |db| … }" unless block_given?
 
-        joined = @joined[Transactions.holder] unless @joined.empty?
-        return yield joined if joined && !joined.forked?
+        if !@joined.empty? && (joined = @joined[Transactions.holder])
+          return yield joined unless joined.forked?
 
-        place = Place.new
-        DroppedFiber.hold(self, place) { lend_in(place, &block) }
+          @joined.clear # of the parent's
+        end
+        super
       end
-
-      # @api private for {DroppedFiber}
-      def take_back(place) = check_in(place)
 
       # @!method query(sql, *arguments)
       #   On a connection of the pool.
@@ -164,29 +137,7 @@ module Heddle
       end
 
       # @return [Hash] how many connections there are, are free, and are waited for
-      def stats
-        @lock.synchronize do
-          forget_parents
-          {connections: @made, free: @free.size, waiting: @waiting.size}
-        end
-      end
-
-      # Closes the free connections now, and each other connection when it is returned. Waiting callers get PoolClosed.
-      def close
-        free = settle do
-          @closed = true
-          @waiting.each_key { |queue| queue << :closed }
-          @waiting.clear
-          @free.dup.tap { @free.clear }
-        end
-        free.each { |connection, _| discard(connection) }
-        nil
-      end
-
-      # @return [Boolean]
-      def closed?
-        @closed
-      end
+      def stats = %i[connections free waiting].zip(counts).to_h
 
       # @api private Notes that a connection of the pool begins a transaction, which its holder's later calls join.
       def enter(holder, connection)
@@ -204,101 +155,15 @@ module Heddle
         end
       end
 
-      # @return [String]
-      def inspect
-        "#<#{self.class} #{@made} of #{@size}, #{@free.size} free, #{@waiting.size} waiting#{" closed" if @closed}>"
-      end
-
       private
 
-      def lend_in(place)
-        in_thread = Fiber.current_scheduler.nil?
-        begin
-          if in_thread
-            Thread.handle_interrupt(IN_WAITS) { check_out(place) }
-          else
-            check_out(place)
-          end
-          yield connected(place)
-        ensure
-          # No call stands before the mask: an exception could strike at its end.
-          if in_thread
-            Thread.handle_interrupt(IN_WAITS) { check_in(place) }
-          else
-            check_in(place)
-          end
-        end
-      end
+      # ---- for ResourcePool
 
-      def check_out(place)
-        found, stale = take
-        if found.is_a?(Thread::Queue)
-          place.held = wait(found)
-          place.handed_over = true
-        else
-          place.held = found
-          stale.each { |connection| discard(connection) }
-        end
-      end
+      def make = lend(@connect.call)
 
-      # A connection, :make for the right to make one, or a queue to wait at; and connections that are to be closed.
-      def take
-        @lock.synchronize do
-          raise PoolClosed, "this pool of connections is closed" if @closed
-
-          forget_parents
-          stale = drop_idle
-          if (connection, _ = @free.pop)
-            [connection, stale]
-          elsif @made < @size
-            @made += 1
-            [:make, stale]
-          else
-            [Thread::Queue.new.tap { |queue| @waiting[queue] = true }, NONE]
-          end
-        end
-      end
-
-      def wait(queue)
-        found = Heddle.deadline(@checkout_timeout) { queue.pop }
-        raise PoolClosed, "this pool of connections is closed" if found == :closed
-
-        taken = found
-      rescue DeadlineExceeded
-        raise unless waited_in_vain?
-
-        raise PoolTimeout, "none of #{@size} connections became free in #{@checkout_timeout} s: make the pool larger " \
-          "(size:), or hold connections for less time"
-      ensure
-        stop_waiting(queue) unless taken
-      end
-
-      # Whether the pool's own limit is over, and not a deadline around the call.
-      def waited_in_vain?
-        remaining = Heddle.remaining
-        remaining.nil? || remaining > 0
-      end
-
-      # A caller that stops waiting passes on what was put into its queue.
-      def stop_waiting(queue)
-        settle { @waiting.delete(queue) }
-        found = queue.empty? ? nil : queue.pop(true)
-        return if found.nil? || found == :closed
-
-        pass_on(found)
-      end
-
-      # The connection that is there, if it is good, or a new one.
-      def connected(place)
-        found = place.held
-        unless found == :make
-          # A connection that was in use a moment ago has not been idle while its server was restarted.
-          return lend(found) if place.handed_over || (found.healthy? && !worn_out?(found))
-
-          place.held = :make
-          discard(found)
-        end
-        place.held = lend(@connect.call)
+      # A connection that was in use a moment ago has not been idle while its server was restarted.
+      def check(connection, handed_over)
+        lend(connection) if handed_over || connection.healthy?
       end
 
       def lend(connection)
@@ -307,119 +172,36 @@ module Heddle
         connection
       end
 
-      # Runs also after an exception.
-      def check_in(place)
-        held = place.held
-        place.held = nil
-        if held == :make
-          pass_on(:make)
-        elsif held
-          give_back(held)
-        end
-      end
-
-      def give_back(connection)
-        return connection.close if connection.forked? # its place is in the parent's pool
-
-        leave(connection) unless @joined.empty?
-        begin
-          reusable = reusable?(connection)
-        ensure
-          reusable ? pass_on(connection) : throw_away(connection)
-        end
-      end
-
       # Sends many pending closes now, unless the next request of a caller can take them along.
-      def reusable?(connection)
-        return false if @closed || worn_out?(connection) || !connection.at_rest? # the next holder asks the system, too
+      def reset(connection)
+        leave(connection) unless @joined.empty?
+        # The next holder asks the system, too.
+        return false unless connection.at_rest? && connection.tidy
 
-        return false unless connection.tidy
-
-        connection.rest if @waiting.empty?
-        connection.lease = :none
+        connection.rest if waiting.zero?
         true
       rescue Error, DeadlineExceeded, SystemCallError, IOError
         false
-      end
-
-      # Gives a connection, or the right to make one, to the longest waiter.
-      def pass_on(what)
-        closes = false
-        settle do
-          forget_parents if what == :make # a connection is one of this process
-          if (queue, _ = @waiting.shift)
-            queue << what
-          elsif what == :make
-            @made -= 1 if @made > 0
-          elsif @closed
-            @made -= 1
-            closes = true # without the lock: a close may wait
-          else
-            @free << [what, Clock.now]
-          end
-        end
-        discard(what) if closes
-      end
-
-      # Calls the block under the lock. No exception may strike before: a place that is not put back is lost to the
-      # pool. In tasks exceptions strike only in waits, so a free lock needs no shield.
-      def settle(&block)
-        if Fiber.current_scheduler
-          return Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } unless @lock.try_lock
-
-          begin
-            return yield
-          ensure
-            @lock.unlock
-          end
-        end
-
-        Thread.handle_interrupt(NEVER) { Heddle.shield(LOCK_SECONDS) { @lock.synchronize(&block) } }
-      end
-
-      # The connection's place is free for another. The last user is told that the connection was returned, not that it
-      # is closed.
-      def throw_away(connection)
-        connection.lease = :none
-        discard(connection)
       ensure
-        pass_on(:make)
+        connection.lease = :none
       end
 
-      def discard(connection)
+      # The last user is told that the connection was returned, not that it is closed.
+      def dispose(connection)
+        leave(connection) unless @joined.empty?
+        connection.lease = :none
         connection.close
       rescue Error, DeadlineExceeded, SystemCallError, IOError
         nil
       end
 
-      def drop_idle
-        return NONE unless @idle && (oldest = @free.first) && oldest[1] < (limit = Clock.now - @idle)
+      def forget(connection) = connection.close
 
-        stale = @free.take_while { |_, since| since < limit }
-        stale = stale.first([@made - @min, 0].max) if @min > 0
-        @free.shift(stale.size)
-        @made -= stale.size
-        stale.map(&:first)
-      end
+      def exhausted(closed)
+        raise PoolClosed, "this pool of connections is closed" if closed
 
-      # Whether the connection has lived for max_lifetime. It ends up to a tenth earlier, so that connections that were
-      # opened together do not end together.
-      def worn_out?(connection)
-        return false unless @max_lifetime
-
-        connection.age > @max_lifetime * (1 - ((connection.object_id >> 3) % 8) / 80.0)
-      end
-
-      # A child of fork must not use its parent's connections.
-      def forget_parents
-        return if @forks == Heddle.forks
-
-        @forks = Heddle.forks
-        @free.each { |connection, _| connection.close }
-        @free.clear
-        @joined.clear
-        @waiting.clear
-        @made = 0
+        raise PoolTimeout, "none of #{size} connections became free in #{@checkout_timeout} s: make the pool larger " \
+          "(size:), or hold connections for less time"
       end
     end
   end

@@ -134,7 +134,7 @@ module Heddle
         #   are waited for
         def stats = {writer: @writer.stats, readers: @readers.stats}
 
-        # Closes all connections, see {DB::Pool#close}.
+        # Closes all connections, see {ResourcePool#close}.
         #
         # @return [nil]
         def close

@@ -1,0 +1,59 @@
+// A bounded number of permits. Who finds none waits, in any place (join.h), and is handed one in the order of the
+// requests: a permit that is released goes straight to the longest waiter, so that no newcomer can overtake it.
+//
+// The GVL guards it: between two waits no other thread runs. An interrupt arrives in the wait alone, and what was
+// handed over by then goes on to the next waiter. A child of fork has all permits, and none of its parent's waiters.
+#ifndef HEDDLE_SYNC_SEMAPHORE_H
+#define HEDDLE_SYNC_SEMAPHORE_H
+
+#include "deadline.h"
+#include "os/fork.h"
+
+struct semaphore {
+    VALUE self;    // the object that holds and marks this record, and that waiters wait for
+    VALUE waiters; // Hash of waiters by their numbers, the longest waiting first; or nil
+    uint64_t requests;
+    long permits, taken; // more may be taken for a while, when the permits were reduced
+    unsigned forks;
+    bool closed;
+};
+
+enum semaphore_answer {
+    SEMAPHORE_TAKEN,  // a permit, without a wait
+    SEMAPHORE_HANDED, // a permit, from the one that has just released it
+    SEMAPHORE_LATE,   // no permit: the time is over
+    SEMAPHORE_CLOSED  // no permit
+};
+
+void semaphore_init(struct semaphore *semaphore, VALUE self);
+void semaphore_mark(struct semaphore *semaphore);
+void semaphore_compact(struct semaphore *semaphore);
+
+// After a fork: no permit is taken. Called by each operation that sees another fork_count().
+void semaphore_forget_parents(struct semaphore *semaphore);
+
+// Takes a permit if there is one. Nobody waits while there is one.
+static inline bool semaphore_try(struct semaphore *semaphore)
+{
+    if (semaphore->forks != fork_count()) semaphore_forget_parents(semaphore);
+    if (semaphore->closed || semaphore->taken >= semaphore->permits) return false;
+    semaphore->taken++;
+    return true;
+}
+
+// Waits for a permit until `until`. Raises what ends the wait; there is no permit then.
+enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t until);
+
+// Gives a permit back that was taken in this process. Its books are closed before it raises what waking a waiter under
+// a foreign scheduler raised.
+void semaphore_release(struct semaphore *semaphore);
+
+// Refuses all requests from now on, and those that wait.
+void semaphore_close(struct semaphore *semaphore);
+
+static inline size_t semaphore_waiting(const struct semaphore *semaphore)
+{
+    return NIL_P(semaphore->waiters) ? 0 : RHASH_SIZE(semaphore->waiters);
+}
+
+#endif

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/both_modes"
+
+# Heddle::ResourcePool, in tasks and in plain threads. test/shared/db/pools.rb has more, for pools of connections.
+module ResourcePoolSuite
+  include LoopHelpers
+
+  def setup
+    @made = 0
+    @closed = []
+  end
+
+  def test_a_resource_is_used_again
+    pool = pool(size: 2)
+    assert_equal [1, 1], Array.new(2) { pool.with(&:itself) }
+    assert_equal([1, 2], pool.with { |one| [one, pool.with(&:itself)] })
+    assert_equal({open: 2, idle: 2, waiting: 0}, pool.stats)
+    assert_equal 1, pool.with(&:itself) # the one used last
+    assert_equal "#<Heddle::ResourcePool 2 of 2, 2 free, 0 waiting>", pool.inspect
+  end
+
+  def test_bad_values
+    assert_raises(ArgumentError) { Heddle::ResourcePool.new }
+    assert_raises(ArgumentError) { pool.with }
+    {size: [0, 1.5], min: [-1, 6, nil], timeout: ["5", -1], idle: [-1], max_lifetime: [-1]}.each do |name, values|
+      values.each { |value| assert_raises(TypeError, ArgumentError) { pool(name => value) } }
+    end
+  end
+
+  def test_nobody_gets_one_in_time
+    in_host do
+      pool = pool(size: 1, timeout: 0.05)
+      pool.with do
+        error = assert_raises(Heddle::PoolTimeout) { pool.with { flunk } }
+        assert_includes error.message, "size:"
+        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.01) { pool.with { flunk } } }
+      end
+      assert_equal({open: 1, idle: 1, waiting: 0}, pool.stats)
+    end
+  end
+
+  def test_one_that_cannot_be_made
+    pool = Heddle::ResourcePool.new(size: 1) { raise IOError, "no server" }
+    2.times { assert_raises(IOError) { pool.with { flunk } } }
+    assert_equal({open: 0, idle: 0, waiting: 0}, pool.stats)
+  end
+
+  def test_one_that_has_died_is_replaced
+    dead = []
+    pool = pool(size: 1, check: ->(one) { !dead.include?(one) })
+    assert_equal 1, pool.with { |one| dead << one && one }
+    assert_equal 2, pool.with(&:itself)
+    assert_equal [1], @closed
+  end
+
+  def test_one_that_is_not_to_be_used_again
+    pool = pool(size: 1, reset: ->(one) { one != 1 })
+    assert_raises(IOError) { pool.with { raise IOError } }
+    assert_equal 2, pool.with { |one| pool.discard(one) || one }
+    assert_equal [3, 3], Array.new(2) { pool.with(&:itself) }
+    assert_equal [1, 2], @closed
+  end
+
+  def test_an_error_of_a_hook_frees_the_place
+    pool = pool(size: 1, reset: ->(_) { raise IOError, "reset" }, close: ->(_) { raise IOError, "close" })
+    2.times { assert_raises(IOError) { pool.with { 1 } } }
+    assert_equal({open: 0, idle: 0, waiting: 0}, pool.stats)
+  end
+
+  def test_one_that_was_idle_or_lived_for_too_long
+    {idle: 0.05, max_lifetime: 0.05}.each do |name, seconds|
+      setup
+      pool = pool(**{name => seconds})
+      assert_equal 1, pool.with(&:itself)
+      sleep(0.1)
+      assert_equal [2, [1]], [pool.with(&:itself), @closed]
+    end
+    setup
+    pool = pool(size: 2, idle: 0.05, min: 1)
+    pool.with { pool.with { 1 } }
+    sleep(0.1)
+    assert_equal [1, [2]], [pool.with(&:itself), @closed]
+  end
+
+  def test_clear_and_close
+    in_host do
+      pool = pool(size: 2)
+      pool.with do
+        pool.with { 1 }
+        assert_nil pool.clear
+        assert_equal [2], @closed
+      end
+      assert_equal [2, 1], @closed
+      pool.with { pool.close }
+      assert_equal [2, 1, 3], @closed
+      assert_predicate pool, :closed?
+      assert_raises(Heddle::PoolClosed) { pool.with { flunk } }
+    end
+  end
+
+  def test_an_enumerator_that_was_dropped_gives_its_resource_back
+    pool = pool(size: 1)
+    # The GC takes what an earlier call has left on a stack for a reference.
+    in_thread { Enumerator.new { |rows| pool.with { |one| rows << one << 2 } }.next }
+    wait_until(what: "the resource") { GC.start.nil? && pool.stats[:idle] == 1 }
+    assert_equal [1, 2], Enumerator.new { |rows| pool.with { |one| rows << one << 2 } }.to_a
+  end
+
+  def test_a_child_of_fork_has_a_pool_without_resources
+    pool = pool(size: 2, after_fork: ->(one) { @closed << -one })
+    pool.with { 1 }
+    pid = pool.with { pool.with { 1 } && fork }
+    exit!([pool.stats[:open], @closed.sort, pool.with(&:itself), @closed.sort] == [0, [-2, -1], 3, [-2, -1]]) unless pid
+    assert_predicate Process.wait2(pid).last, :success?
+    assert_equal({open: 2, idle: 2, waiting: 0}, pool.stats)
+  end
+
+  private
+
+  def pool(**options)
+    Heddle::ResourcePool.new(close: ->(one) { @closed << one }, **options) { @made += 1 }
+  end
+end
+
+BothModes.define("ResourcePool", ResourcePoolSuite)
