@@ -127,7 +127,7 @@ module Heddle
       check_process
       @closed = true
       @ended.open
-      Heddle.shield(LOCK_SECONDS) { @lock.synchronize { @turns.each_key(&:open) } }
+      @freed.open # the first who waits leaves, and admits the next
       wait
     end
 
@@ -147,36 +147,32 @@ module Heddle
       "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{@queue.size} queued#{closed}>"
     end
 
-    # @api private Accepts a block when there is room and earlier waiters have had their turn.
+    # @api private Accepts a block when there is room and earlier callers have had their turn.
     #
-    # @param wanted [#call, nil] called after a wait; if it returns false, the block is not accepted
+    # @param wanted [#call, nil] if it returns false, the block is not accepted
     # @param tasks [Hash, nil] gets the task as a key before the task can start: an exception may prevent its return
     # @return [Task, nil] nil also when there is no room and no run that could make some
     def submit(claimed, on_end, wanted = nil, tasks = nil, &block)
-      task = place = queued = turn = nil
-      @lock.synchronize do
-        if @turns.empty? && @promised.nil? && room?
-          task = prepare(claimed, on_end, block)
-          task.enlist(@scheduler) if @scheduler
-          tasks[task] = true if tasks
-          # One expression, in which Ruby does not check for interrupts. If an exception strikes later, `ensure` frees
-          # the place.
-          (@scheduler && @running.size < @size) ? @running[task] = place = true : queued = @queue << task
-        else
-          raise_closed if @closed
-          return unless @scheduler
-          turn = Gate.new
-        end
-      end
-      if turn
-        in_turn(turn) do
-          next unless wanted.nil? || wanted.call
+      task = place = queued = nil
+      @admission.acquire do
+        until place || queued
+          seen = @freed.openings
+          @lock.synchronize do
+            raise_closed if @closed
+            return unless wanted.nil? || wanted.call
 
-          task = prepare(claimed, on_end, block)
-          task.enlist(@scheduler) if @scheduler
-          tasks[task] = true if tasks
-          (@scheduler && @running.size < @size) ? @running[task] = place = true : queued = @queue << task
-          task
+            if room?
+              task = prepare(claimed, on_end, block)
+              task.enlist(@scheduler) if @scheduler
+              tasks[task] = true if tasks
+              # One expression, in which Ruby does not check for interrupts. If an exception strikes later, `ensure`
+              # frees the place.
+              (@scheduler && @running.size < @size) ? @running[task] = place = true : queued = @queue << task
+            elsif !@scheduler
+              return
+            end
+          end
+          @freed.wait(seen) unless place || queued
         end
       end
       task.start if place
@@ -206,8 +202,8 @@ module Heddle
       @running = {}.compare_by_identity # tasks that have a place, with whom they had it from
       @spawned = 0
       @ended = Gate.new
-      @turns = {}.compare_by_identity # Gates of those who wait for room, the longest first
-      @promised = nil # the Gate of the one whose turn has come, and who has a place: nobody else has one promised
+      @admission = Semaphore.new(1) # of the caller that has waited longest, who waits for room
+      @freed = Gate.new
       @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
       @scheduler = nil # of the run in which the tasks run, see {#bind}
@@ -268,14 +264,13 @@ module Heddle
 
       Thread.handle_interrupt(Object => :never) do
         @running.clear # tasks that refused to end
-        @promised = nil # … and one that was to take its place
         @own = own
         if (@scheduler = Fiber.scheduler)
           UNBEGUN.delete(self)
           @scheduler.accept_posts if @scheduler.is_a?(Loop)
           @queue.each { |task| task.enlist(@scheduler) unless task.ended? }
         end
-        give_turn
+        @freed.open
         !@scheduler.nil?
       end
     end
@@ -348,8 +343,8 @@ module Heddle
         else
           @running.delete(task)
         end
-        give_turn
       end
+      @freed.open
       @ended.open if @running.empty?
       successor
     end
@@ -359,54 +354,14 @@ module Heddle
       nil
     end
 
-    # Yields, under the lock, when the turn has come. An exception that ends the wait passes the turn on: an abandoned
-    # turn would hold a place for ever.
-    def in_turn(turn)
-      @lock.synchronize do
-        raise_closed if @closed
-        @turns[turn] = true
-        give_turn
-      end
-      turn.wait(0) while turn.openings.zero?
-      @lock.synchronize do
-        raise_closed if @closed
-        yield.tap { |taken| leave(turn) if taken }
-      end
-    ensure
-      Heddle.shield(LOCK_SECONDS) { @lock.synchronize { leave(turn) } } if @turns.key?(turn) || @promised.equal?(turn)
-    end
-
-    # Call this under the lock.
-    def leave(turn)
-      Thread.handle_interrupt(Object => :never) do
-        @turns.delete(turn)
-        @promised = nil if @promised.equal?(turn)
-        give_turn
-      end
-    end
-
-    # Gives the longest waiter a turn, if there is a place. The next one gets its turn when this one has taken its own:
-    # otherwise that one, or a newcomer, might run earlier and take the place before. Call this under the lock. An
-    # exception in here would lose a place.
-    def give_turn
-      return if @turns.empty? || @promised
-
-      Thread.handle_interrupt(Object => :never) do
-        next unless room?
-
-        @promised, = @turns.shift
-        @promised.open
-      end
-    end
-
     # Call this under the lock. Tasks that were cancelled in the queue take no room.
     def room?
-      return true if @running.size + @queue.size + (@promised ? 1 : 0) < @size + @queue_limit
+      return true if @running.size + @queue.size < @size + @queue_limit
       return false if @withdrawals == (withdrawals = Task.withdrawals)
 
       @withdrawals = withdrawals
       @queue.reject!(&:ended?)
-      @running.size + @queue.size + (@promised ? 1 : 0) < @size + @queue_limit
+      @running.size + @queue.size < @size + @queue_limit
     end
 
     # Call this under the lock.

@@ -95,8 +95,7 @@ class QuadraticPathsTest < Minitest::Test
         assert_equal({running: 0, queued: 0, spawned: pool.statistics[:spawned]}, pool.statistics.except(:size))
         room = Heddle.deadline(5) { Array.new(10) { pool.spawn { :room } }.map(&:value) }
         assert_equal [:room] * 10, room
-        assert_nil pool.instance_variable_get(:@promised)
-        assert_empty pool.instance_variable_get(:@turns)
+        assert_equal 1, pool.instance_variable_get(:@admission).available
       end
     end
   end
