@@ -26,6 +26,10 @@ module Heddle
           Case.new(name: "timers at once", unit: MICROSECONDS, params: {"operation" => "timers", "count" => 10_000}),
           Case.new(name: "sleep(0), 10 fibers", unit: MICROSECONDS,
             params: {"operation" => "sleep_zero", "fibers" => 10, "count" => 200_000}),
+          Case.new(name: "a permit, 20 fibers for 2", unit: MICROSECONDS,
+            params: {"operation" => "permits", "count" => 40_000}),
+          Case.new(name: "a resource of a pool, 20 fibers for 2", unit: MICROSECONDS,
+            params: {"operation" => "resources", "count" => 40_000}),
           Case.new(name: "accept among busy clients", unit: MILLISECONDS,
             params: {"operation" => "accept", "busy" => 50, "count" => 40}),
           Case.new(name: "fan-out among busy tasks", unit: MILLISECONDS,
@@ -84,6 +88,7 @@ module Heddle
           matrix = Report::Matrix.new(summary, self, models_down: false)
           notes = ["CPU is the process's own user and system time; one operation is a write with its read, " \
             "a push with its pop, a sleep, a fiber",
+            "permits: the model's own semaphore, else a SizedQueue; resources: Heddle's pool, else connection_pool",
             "among 50 tasks that compute 0.2 ms a turn: milliseconds until the last of 40 is accepted and answered, " \
             "spawned and ended, posted and ended",
             "memory and most fibers come out the same each time: measured in the first round alone"]

@@ -13,6 +13,16 @@ module Heddle
 
         # @see Workload#prepare
         def prepare
+          pool = @params["operation"] == "resources" && @kind != "heddle"
+          [*scheduler, *(load_gem("connection_pool") if pool)]
+        end
+
+        # @see Workload#perform
+        def perform(meter) = send("measure_#{@params.fetch("operation")}", meter)
+
+        private
+
+        def scheduler
           case @kind
           when "heddle" then load_heddle
           when "async" then load_async
@@ -21,11 +31,6 @@ module Heddle
           else ["Thread"]
           end
         end
-
-        # @see Workload#perform
-        def perform(meter) = send("measure_#{@params.fetch("operation")}", meter)
-
-        private
 
         # Runs the block where {#spawn} works, and returns when all spawned tasks have ended. An error in the block does
         # not wait for the tasks, which might wait for ever.
@@ -152,6 +157,29 @@ module Heddle
             times = count / fibers
             group(Array.new(fibers) { -> { times.times { sleep(0) } } })
             times * fibers
+          end
+        end
+
+        def measure_permits(meter)
+          use = case @kind
+          when "heddle" then Heddle::Semaphore.new(2).method(:acquire)
+          when "async" then require("async/semaphore") && Async::Semaphore.new(2).method(:acquire)
+          else
+            queue = Thread::SizedQueue.new(2)
+            ->(&block) { queue.push(nil) && block.call && queue.pop }
+          end
+          contend(meter) { use.call { sleep(0) } }
+        end
+
+        def measure_resources(meter)
+          pool = ((@kind == "heddle") ? Heddle::ResourcePool : ConnectionPool).new(size: 2, timeout: 60) { Object.new }
+          contend(meter) { pool.with { sleep(0) } }
+        end
+
+        def contend(meter, &use)
+          warm_then_measure(meter, @params["count"]) do |count|
+            group(Array.new(20) { -> { (count / 20).times(&use) } })
+            count
           end
         end
 
