@@ -34,6 +34,13 @@ class StrikesAnywhereTest < Minitest::Test
       Thread.new { 3.times { pool.spawn { gate << 1 } } }
       3.times { gate.pop }
     end,
+    posted_at_once: lambda do # before the loop runs: File#flock lets other threads run, and no other fiber
+      pool = Heddle::FiberPool.new(1, queue: 3)
+      gate = Thread::Queue.new
+      thread = Thread.new { 3.times { pool.spawn { gate << 1 } } }
+      File.open(__FILE__) { |file| file.flock(File::LOCK_UN) while thread.alive? }
+      3.times { gate.pop }
+    end,
     failures: lambda do
       3.times do
         Heddle.spawn { raise IOError, "of a task" }.value

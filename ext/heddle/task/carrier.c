@@ -349,7 +349,7 @@ static VALUE start_body(VALUE argument)
 static VALUE start_end(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    if (start->task->status == TASK_QUEUED) task_forget(start->task);
+    if (start->task->status == TASK_QUEUED) task_end(start->task, TASK_CANCELLED, Qnil);
     return Qnil;
 }
 
@@ -381,11 +381,10 @@ static VALUE start_posted(VALUE scheduler)
 {
     struct loop *loop = loop_of(scheduler);
     for (;;) {
-        VALUE task = task_loop_next_posted(loop);
-        // A task that was cancelled meanwhile still has a place in its pool, for another task.
-        while (!NIL_P(task) && task_of(task)->status != TASK_QUEUED)
-            task = task_successor(task_of(task));
-        if (!NIL_P(task)) carrier_start(loop, task_of(task), false, Qnil);
+        struct task *task = task_of(task_loop_first_posted(loop));
+        if (task->status == TASK_QUEUED) carrier_start(loop, task, false, Qnil);
+        // A task that was cancelled before its start still has a place in its pool, for another task.
+        task_loop_take_posted(loop, task->started ? Qnil : task_successor(task));
     }
     return Qnil;
 }
@@ -402,15 +401,15 @@ static VALUE hand_inbox_over(VALUE scheduler)
 static VALUE run_inbox(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
+    tasks_of(scheduler)->inbox = rb_fiber_current();
     return rb_ensure(start_posted, scheduler, hand_inbox_over, scheduler);
 }
 
+// Again if an exception (of a TracePoint) ended the new fiber before run_inbox.
 void inbox_open(struct loop *loop)
 {
-    struct task_loop *tasks = task_loop_of(loop);
-    if (tasks->inbox) return;
-    tasks->inbox = new_fiber(inbox_proc, Qnil);
-    loop_start(loop, loop->system, tasks->inbox, loop->self, TURN_SOON);
+    while (!task_loop_of(loop)->inbox && !loop->closed)
+        loop_start(loop, loop->system, new_fiber(inbox_proc, Qnil), loop->self, TURN_SOON);
 }
 
 /*

@@ -30,7 +30,7 @@ void foreign_start(struct task *task)
     int state = 0;
     rb_protect(schedule, task->owner.self, &state);
     if (!state) return;
-    if (task->status == TASK_QUEUED) task_forget(task); // nobody must wait for it
+    if (task->status == TASK_QUEUED) task_end(task, TASK_CANCELLED, Qnil); // nobody must wait for it
     rb_jump_tag(state);
 }
 

@@ -269,14 +269,6 @@ void task_list(struct task *task, VALUE run)
     if (!NIL_P(run)) run_add(run, task);
 }
 
-void task_forget(struct task *task)
-{
-    task->status = TASK_CANCELLED;
-    task_unlist(task);
-    int state = NIL_P(task->run) ? 0 : run_remove(task->run, task);
-    if (state) rb_jump_tag(state);
-}
-
 // ---- work from other threads
 
 void task_loop_post(struct loop *loop, VALUE task)
@@ -287,10 +279,21 @@ void task_loop_post(struct loop *loop, VALUE task)
     loop_unblock_parked(loop, tasks->inbox);
 }
 
-VALUE task_loop_next_posted(struct loop *loop)
+VALUE task_loop_first_posted(struct loop *loop)
 {
     struct task_loop *tasks = task_loop_of(loop);
     while (NIL_P(tasks->posted) || RARRAY_LEN(tasks->posted) == 0)
         loop_block(loop, loop->self, DEADLINE_NEVER);
-    return rb_ary_shift(tasks->posted);
+    return RARRAY_AREF(tasks->posted, 0);
+}
+
+void task_loop_take_posted(struct loop *loop, VALUE successor)
+{
+    VALUE posted = task_loop_of(loop)->posted;
+    if (NIL_P(posted)) return; // in a child of fork
+    if (NIL_P(successor)) {
+        rb_ary_shift(posted);
+    } else {
+        RARRAY_ASET(posted, 0, successor);
+    }
 }

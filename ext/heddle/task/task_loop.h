@@ -72,15 +72,14 @@ void task_list(struct task *task, VALUE run);
 // Removes a task that has ended from its loop's list.
 void task_unlist(struct task *task);
 
-// For a task that never started: removes it as if it had not been created.
-void task_forget(struct task *task);
-
 // ---- work from other threads
 
 // Any thread. The inbox, which must exist, starts the task when the loop runs next.
 void task_loop_post(struct loop *loop, VALUE task);
 
-// Called by the inbox: waits for the next posted task.
-VALUE task_loop_next_posted(struct loop *loop);
+// Called by the inbox: waits for a posted task, and returns the first. The list keeps that task, which no exception in
+// the inbox may lose, until task_loop_take_posted removes it, or replaces it by a successor that is not nil.
+VALUE task_loop_first_posted(struct loop *loop);
+void task_loop_take_posted(struct loop *loop, VALUE successor);
 
 #endif
