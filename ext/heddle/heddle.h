@@ -22,6 +22,9 @@ extern VALUE heddle_eWrongThread;        // a scheduler used from a thread that 
 extern VALUE heddle_eLimitReached;       // descriptors, memory maps, fibers
 extern VALUE heddle_eBackendUnavailable; // HEDDLE_BACKEND names a backend that this kernel or build lacks
 
+// Defines the modules and classes above, and finds the errors.
+void heddle_define(void);
+
 // Returns whether rb_protect caught an exception, rather than something that no rescue stops: for Thread#kill, for
 // example, Ruby keeps a value of another kind in rb_errinfo.
 bool is_exception(VALUE errinfo);

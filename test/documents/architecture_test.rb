@@ -4,7 +4,8 @@ require "test_helper"
 require "tmpdir"
 require_relative "../../rakelib/architecture"
 
-# The rooms of the C code stack: an upward include is found, and CONTRIBUTING draws them as they are.
+# The rooms of the C code stack: an upward include and a circle of files are found, and CONTRIBUTING draws the rooms as
+# they are.
 class ArchitectureTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
   ROOMS = File.join(ROOT, "ext/heddle")
@@ -37,6 +38,22 @@ class ArchitectureTest < Minitest::Test
     end
   end
 
+  def test_a_circle_of_files_is_found
+    with_rooms do |rooms|
+      File.write(File.join(rooms, "os/fork.c"), "void fork_x(void)\n{\n    pidfd_x();\n}\n", mode: "a")
+      File.write(File.join(rooms, "os/pidfd.c"), "void pidfd_x(void)\n{\n    fork_x();\n}\n", mode: "a")
+      assert_equal ["os/fork.c, os/pidfd.c call each other in a circle"], Architecture.new(rooms).violations
+    end
+  end
+
+  def test_a_room_that_has_lost_its_circle_leaves_the_list
+    with_rooms do |rooms|
+      FileUtils.rm(Dir[File.join(rooms, Architecture::CIRCLES.first, "*.c")])
+      File.write(File.join(rooms, Architecture::CIRCLES.first, "x.c"), "")
+      assert_match(/#{Architecture::CIRCLES.first}. has no circle any more/, Architecture.new(rooms).violations.join)
+    end
+  end
+
   def test_contributing_draws_the_rooms_as_they_are
     assert_includes File.read(File.join(ROOT, "CONTRIBUTING.md")), Architecture.new(ROOMS).picture
   end
@@ -44,7 +61,7 @@ class ArchitectureTest < Minitest::Test
   def test_the_guide_draws_the_rooms_in_their_order
     drawing = File.read(File.join(ROOT, "guides/how_it_works.md"))[/^```text\n(.*?)^```/m, 1]
     drawn = drawing.scan(/^│ (\w+) /).flatten
-    rows = Architecture::ROWS.flatten - [""]
+    rows = Architecture::ROWS.flatten - ["", Architecture::ROOF]
     assert_equal rows.sort, (drawn - ["lib"]).sort
     heights = drawn.filter_map { |room| Architecture::ROWS.index { |row| row.include?(room) } }
     assert_equal heights.sort.reverse, heights
