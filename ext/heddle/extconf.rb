@@ -4,7 +4,7 @@ require "mkmf"
 
 # The rooms, each a folder of sources. CONTRIBUTING.md draws which room may use which.
 LAYERS = [
-  "", "os", "loop", "scope", "task", "sync", "names", "scheduler", "stream", "wire", "net_http", "memcached",
+  "", "os", "cancel", "loop", "scope", "task", "sync", "names", "scheduler", "stream", "wire", "net_http", "memcached",
   "db", "mysql", "postgresql", "sqlite", "simulation"
 ].freeze
 root = __dir__

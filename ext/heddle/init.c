@@ -2,6 +2,7 @@
 // the files that define methods in it (Task, the stream), and fork_watch before all that counts forks.
 #include "heddle.h"
 
+#include "cancel/bindings.h"
 #include "db/bindings.h"
 #include "gvl.h"
 #include "loop/bindings.h"
@@ -28,9 +29,9 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_main_ractor();
     Init_heddle_gvl();
     Init_heddle_scope();
-    Init_heddle_scope_block();
-    Init_heddle_current();
+    Init_heddle_scope_error();
     Init_heddle_scope_fiber();
+    Init_heddle_foreign_scope();
     Init_heddle_own_thread();
     Init_heddle_thread_scope();
     Init_heddle_deadline_methods();

@@ -2,6 +2,7 @@
 #include "loop/internals.h"
 
 #include "budget.h"
+#include "loop/interrupt.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,19 +30,19 @@ static bool never_waits(int descriptor)
 void loop_admit(struct loop *loop, int descriptor)
 {
     struct wait_owner *owner = loop->owner;
-    if (!owner->cancel_pending && !*owner->innermost) return;
-    if (!loop->owners->interrupted(owner)) {
+    if (!owner->cancel_pending && !owner->chain->innermost) return;
+    if (!owner_interrupted(owner)) {
         owner->admitted = 0;
     } else if (owner->admitted < ADMITTED_AT_MOST) {
         owner->admitted++;
     } else if (!never_waits(descriptor)) {
-        loop->owners->raise_pending(owner);
+        owner_raise_pending(owner);
     }
 }
 
 void loop_admit_start(struct loop *loop)
 {
-    loop->owners->raise_cancellation(loop->owner);
+    owner_raise_cancellation(loop->owner);
     loop_admit(loop, -1);
 }
 

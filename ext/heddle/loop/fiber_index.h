@@ -4,7 +4,7 @@
 #ifndef HEDDLE_LOOP_FIBER_INDEX_H
 #define HEDDLE_LOOP_FIBER_INDEX_H
 
-#include "loop/owner.h"
+#include "cancel/owner.h"
 #include "loop/wait.h"
 
 #include <stddef.h>

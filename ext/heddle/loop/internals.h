@@ -47,6 +47,7 @@ struct parking {
     bool completed;
     bool keeps_result;            // the fiber yields after an operation whose result must not be lost
     struct loop_wait *outer_wait; // the task's enclosing wait: a trap handler may wait inside it
+    VALUE outer_fiber;            // … and its fiber, or 0
     void (*enter)(struct loop *loop, void *argument); // switches to another fiber; or NULL
     void *enter_argument;
     enum callers_turn turn; // of a WAIT_TURN

@@ -1,6 +1,7 @@
 #include "loop/internals.h"
 
 #include "loop/early_wake.h"
+#include "loop/interrupt.h"
 #include "os/fork.h"
 
 #include <errno.h>
@@ -39,18 +40,10 @@ bool loops_interrupt_root(VALUE thread)
 {
     for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
         if (loop->thread != thread || !loop->root->wait || loop->root->wait == loop->handling) continue;
-        if (owner_pending(loop, loop->root)) loop_interrupt_owner(loop, loop->root);
+        if (owner_pending(loop->root)) loop_interrupt_owner(loop, loop->root);
         return true;
     }
     return false;
-}
-
-VALUE loops_root_fiber(VALUE thread)
-{
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
-        if (loop->thread == thread && loop->root->wait) return loop->root->wait->fiber;
-    }
-    return 0;
 }
 
 // ---- life of a loop

@@ -7,8 +7,19 @@
 #define HEDDLE_LOOP_LOOP_H
 
 #include "loop/fiber_index.h"
-#include "loop/owner.h"
 #include "loop/poller.h"
+
+// What the loop asks of those who know tasks.
+struct owner_functions {
+    // The fiber of an owner that ends_with_fiber has ended.
+    void (*fiber_ended)(struct wait_owner *owner);
+
+    // The calling thread is about to become the loop's owner. May raise before anything has changed.
+    void (*adopt)(struct loop *loop);
+
+    // This process is a child of fork: of all owners only the one that forked still runs.
+    void (*abandon)(struct loop *loop);
+};
 
 struct loop_statistics {
     uint64_t switches;          // transfers to another fiber
@@ -231,7 +242,7 @@ void loop_unblock(struct loop *loop, VALUE fiber);
 // let another thread run.
 void loop_unblock_parked(struct loop *loop, VALUE fiber);
 
-// Wakes the owner's innermost wait, in which the owner's fiber raises what is pending (raise_pending of owner.h) as
+// Wakes the owner's innermost wait, in which the owner's fiber raises what is pending (owner_raise_pending) as
 // soon as it runs. An owner that does not wait raises at its next wait.
 void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner);
 
@@ -241,9 +252,6 @@ struct loop *loops_first(void);
 // Any thread. If code outside of any task waits in that thread's loop: raises there what is pending for it, and returns
 // true.
 bool loops_interrupt_root(VALUE thread);
-
-// The fiber that waits in the thread's loop outside of any task, or 0.
-VALUE loops_root_fiber(VALUE thread);
 
 // Returns whether the fiber itself waits in this loop, or is an idle carrier.
 bool loop_waits(struct loop *loop, VALUE fiber);
@@ -280,13 +288,5 @@ bool loop_kill(struct loop *loop, VALUE fiber);
 // fiber, or forgets all of them.
 void loop_raise_deferred(struct loop *loop);
 void loop_forget_deferred(struct loop *loop);
-
-// ---- owners
-
-// Returns whether the owner's next wait will raise something.
-static inline bool owner_pending(const struct loop *loop, const struct wait_owner *owner)
-{
-    return (owner->cancel_pending || *owner->innermost) && loop->owners->interrupted(owner);
-}
 
 #endif

@@ -2,6 +2,7 @@
 #include "loop/internals.h"
 
 #include "loop/callers.h"
+#include "loop/interrupt.h"
 
 static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
 {
@@ -140,7 +141,7 @@ void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner)
 {
     // A fiber whose wait has completed, or that is behind a shield, raises at its next wait.
     struct loop_wait *wait = owner->wait;
-    if (!wait || wait->completed || wait->state == WAIT_RUNNING || !owner_pending(loop, owner)) return;
+    if (!wait || wait->completed || wait->state == WAIT_RUNNING || !owner_pending(owner)) return;
     step_aside(loop, enter_dispatched, wait, TURN_SOON);
 }
 

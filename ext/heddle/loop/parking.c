@@ -3,6 +3,7 @@
 
 #include "loop/callers.h"
 #include "loop/early_wake.h"
+#include "loop/interrupt.h"
 #include "os/fork.h"
 
 #include <errno.h>
@@ -20,12 +21,12 @@ static void prepare_wait(const struct parking *parking)
 {
     const struct loop *loop = parking->loop;
     struct wait_owner *owner = loop->owner;
-    if (parking->blocker && owner_pending(loop, owner) && called_by_relock(parking->blocker)) {
+    if (parking->blocker && owner_pending(owner) && called_by_relock(parking->blocker)) {
         owner->deferred = true;
     } else {
-        loop->owners->raise_pending(owner);
+        owner_raise_pending(owner);
     }
-    loop->owners->arm_deadlines(owner);
+    owner_arm_deadlines(owner);
 }
 
 void parking_begin(struct parking *parking, enum wait_kind kind)
@@ -36,7 +37,7 @@ void parking_begin(struct parking *parking, enum wait_kind kind)
     bool only_waits = !parking->enter && !parking->keeps_result;
     if (only_waits && loop->deferred && !(parking->blocker && called_by_relock(parking->blocker)))
         loop_raise_deferred(loop);
-    if (only_waits && (loop->owner->cancel_pending || *loop->owner->innermost)) prepare_wait(parking);
+    if (only_waits && (loop->owner->cancel_pending || loop->owner->chain->innermost)) prepare_wait(parking);
     parking->forks = fork_count();
     parking->wait = wait_acquire(&loop->poller.waits, kind);
     parking->wait->timer.expire = expire_wait;
@@ -143,6 +144,7 @@ static VALUE park_end(VALUE argument)
     struct wait_owner *left = loop->owner;
     loop->owner = wait->owner;
     wait->owner->wait = parking->outer_wait;
+    wait->owner->chain->waiting = parking->outer_fiber;
     if (wakeable(wait->kind)) loop->wakeable--;
     if (loop->handling == wait) loop->handling = NULL;
     if (loop->attending == wait) loop->attending = NULL;
@@ -159,6 +161,10 @@ void park(struct parking *parking)
     struct loop_wait *wait = parking->wait;
     parking->outer_wait = wait->owner->wait;
     wait->owner->wait = wait;
+    struct scope_chain *chain = wait->owner->chain;
+    parking->outer_fiber = chain->waiting;
+    chain->waiting = wait->fiber;
+    chain->forks = parking->forks;
     if (wakeable(wait->kind)) loop->wakeable++;
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
     if (parking->exception) {
@@ -167,11 +173,11 @@ void park(struct parking *parking)
     }
     if (parking->completed) return;
     struct wait_owner *owner = loop->owner;
-    if (!owner->cancel_pending && !*owner->innermost) return;
-    if (parking->blocker && owner_pending(loop, owner) && called_by_relock(parking->blocker)) {
+    if (!owner->cancel_pending && !owner->chain->innermost) return;
+    if (parking->blocker && owner_pending(owner) && called_by_relock(parking->blocker)) {
         owner->deferred = true; // Ruby then checks its Mutex again
     } else {
-        loop->owners->raise_pending(owner);
+        owner_raise_pending(owner);
     }
 }
 
@@ -231,7 +237,7 @@ VALUE loop_await_resume(struct loop *loop)
 void loop_yield(struct loop *loop)
 {
     // With no other fiber ready, only a poll can be due.
-    if (!loop->ready.head && !poll_due(loop) && !owner_pending(loop, loop->owner)) {
+    if (!loop->ready.head && !poll_due(loop) && !owner_pending(loop->owner)) {
         loop->since_poll++;
         return;
     }
@@ -264,7 +270,7 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     // A descriptor is nearly always ready for writing (a connect on loopback, a socket buffer with room), and a zero
     // timeout asks for the current state: so poll first. If something is pending for the task, a wait would raise; the
     // poll avoids that where no wait is needed.
-    if (span == 0 || (events & POLLOUT) || owner_pending(loop, loop->owner)) {
+    if (span == 0 || (events & POLLOUT) || owner_pending(loop->owner)) {
         int found = look(loop, descriptor, events);
         if (found || span == 0) {
             loop_use_budget(loop);

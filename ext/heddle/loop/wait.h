@@ -14,7 +14,7 @@
 #ifndef HEDDLE_LOOP_WAIT_H
 #define HEDDLE_LOOP_WAIT_H
 
-#include "loop/timer.h"
+#include "cancel/timer.h"
 
 struct loop;
 struct wait_owner;

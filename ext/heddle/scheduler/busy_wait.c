@@ -1,11 +1,11 @@
 // Waits for a lock for a C library that asks through a callback whether to try again (SQLite's busy handler). An
 // exception must not pass through the library's frames: it would leave the library's locks locked.
 #include "gvl.h"
+#include "loop/interrupt.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"
 #include "shims.h"
 #include "task/current.h"
-#include "task/interrupt.h"
 
 struct busy_wait {
     int64_t limit;    // nanoseconds that one wait may take
@@ -130,7 +130,7 @@ static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
     rb_protect(sleep_in_shield, seconds, &state);
     if (keep(self, state)) return true;
     struct task *task = task_current();
-    return busy_of(self)->ended = task ? task_pending(task) : deadline_in_force() <= deadline_now();
+    return busy_of(self)->ended = task ? owner_pending(&task->owner) : deadline_in_force() <= deadline_now();
 }
 
 /*

@@ -70,7 +70,7 @@ static VALUE close_socket(VALUE self, int descriptor)
 
 static VALUE release_task(VALUE argument)
 {
-    ((struct task *)argument)->held = false;
+    ((struct task *)argument)->owner.held = false;
     return Qnil;
 }
 
@@ -79,8 +79,8 @@ static VALUE release_task(VALUE argument)
 // IO.popen, once the descriptor is closed, may be ended: see process_wait.
 static VALUE close_in_task(VALUE (*close_it)(VALUE), VALUE self, struct task *task)
 {
-    if (task->held) return close_it(self);
-    task->held = true;
+    if (task->owner.held) return close_it(self);
+    task->owner.held = true;
     return rb_ensure(close_it, self, release_task, (VALUE)task);
 }
 
@@ -101,7 +101,7 @@ static void discard_unsent(VALUE writer)
 static VALUE flush_and_close(VALUE self, VALUE writer, struct task *task)
 {
     int state = 0;
-    if (!task->held && shim_unsent(writer)) rb_protect(rb_io_flush, writer, &state);
+    if (!task->owner.held && shim_unsent(writer)) rb_protect(rb_io_flush, writer, &state);
     VALUE error = rb_errinfo();
     if (state) discard_unsent(writer);
     VALUE result = close_in_task(as_ruby_does, self, task);

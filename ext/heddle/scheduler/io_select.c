@@ -1,6 +1,7 @@
 // The hook io_select.
 #include "scheduler/bindings.h"
 
+#include "loop/interrupt.h"
 #include "loop/poll_now.h"
 #include "shims.h"
 #include "task/task_loop.h"
@@ -103,7 +104,7 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
     long writes = add_all(asked + reads, writables, POLLOUT);
     long others = reads + writes, count = others + add_all(asked + others, exceptables, POLLPRI);
     // Ready IOs need no wait; a wait would fail once a deadline has passed.
-    bool looks = has_buffered || span == 0 || owner_pending(loop, loop->owner);
+    bool looks = has_buffered || span == 0 || owner_pending(loop->owner);
     int found = looks ? poll_slices(asked, (nfds_t)count, 0) : 0;
     if (found < 0) rb_sys_fail("IO.select");
     if (found) found = poll_found(asked, (size_t)others) + keep_urgent(loop, asked + others, exceptables);

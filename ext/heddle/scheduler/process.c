@@ -115,14 +115,14 @@ struct owned {
 static VALUE let_strike(VALUE argument)
 {
     struct owned *owned = (struct owned *)argument;
-    owned->task->held = false;
+    owned->task->owner.held = false;
     return rb_ensure(wait_for_owned, (VALUE)owned->waiting, detach_child, (VALUE)owned->waiting);
 }
 
 static VALUE hold_again(VALUE argument)
 {
     struct owned *owned = (struct owned *)argument;
-    owned->task->held = owned->held;
+    owned->task->owner.held = owned->held;
     return Qnil;
 }
 
@@ -135,7 +135,7 @@ VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
     struct waiting waiting = {.loop = loop, .pid = pid, .flags = flags, .status = Qnil};
     if (pid <= 0 || !called_by_owner_of_child()) return wait_for_child(&waiting);
     struct task *task = task_of_owner(loop->owner);
-    struct owned owned = {.waiting = &waiting, .task = task, .held = task->held};
+    struct owned owned = {.waiting = &waiting, .task = task, .held = task->owner.held};
     return rb_ensure(let_strike, (VALUE)&owned, hold_again, (VALUE)&owned);
 }
 

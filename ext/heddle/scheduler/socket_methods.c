@@ -200,7 +200,7 @@ static bool sends_later(const struct loop *loop, int descriptor)
 {
     if (loop->owner == loop->root) return false;
     const struct task *task = task_of_owner(loop->owner);
-    return is_guest(task) && loop_gains_by_sending_later(loop, descriptor) && !guest_is_transient(task->guest);
+    return is_guest(task) && loop_gains_by_sending_later(loop, descriptor) && !guest_is_transient(task->owner.guest);
 }
 
 static ssize_t send_later(struct loop *loop, VALUE self, int descriptor, VALUE bytes)

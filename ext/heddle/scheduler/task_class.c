@@ -159,8 +159,8 @@ static VALUE ended_p(VALUE self)
 static VALUE name(VALUE self)
 {
     const struct task *task = task_of(self);
-    if (NIL_P(task->guest)) return task->name;
-    VALUE annotation = rb_funcall(task->guest, rb_intern("annotation"), 0);
+    if (NIL_P(task->owner.guest)) return task->name;
+    VALUE annotation = rb_funcall(task->owner.guest, rb_intern("annotation"), 0);
     return NIL_P(annotation) ? Qnil : rb_obj_as_string(annotation);
 }
 

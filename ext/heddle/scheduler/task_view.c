@@ -85,7 +85,7 @@ static VALUE waits_since(VALUE self)
 static VALUE remaining(VALUE self)
 {
     const struct task *task = task_of(self);
-    return deadline_left(task->chain ? scope_in_force(task->chain) : DEADLINE_NEVER);
+    return deadline_left(task->owner.chain ? scope_in_force(task->owner.chain) : DEADLINE_NEVER);
 }
 
 /*

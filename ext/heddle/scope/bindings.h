@@ -4,9 +4,7 @@
 
 #include <ruby.h>
 
-void Init_heddle_scope(void);
-void Init_heddle_scope_block(void);
-void Init_heddle_scope_fiber(void);
+void Init_heddle_foreign_scope(void);
 void Init_heddle_thread_scope(void);
 
 #endif

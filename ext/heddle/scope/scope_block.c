@@ -1,100 +1,12 @@
-// A scope's block: what its waits raise, what leaves it, and how the scope ends with it.
+// A scope's block: what leaves it, and how the scope ends with it.
 #include "scope/scope.h"
 
-#include "os/peer.h"
-#include "scope/bindings.h"
 #include "scope/thread_scope.h"
-
-#include <poll.h>
-
-static ID id_scope; // without an @, which hides the variable
-static ID id_backtrace, id_set_backtrace;
-
-// ---- raising
-
-static VALUE deadline_message(const struct scope *scope)
-{
-    const char *what = scope->kind == SCOPE_SHIELD ? "Heddle.shield" : "Heddle.deadline";
-    double seconds = (double)scope->span / 1e9;
-    if (scope->inherited)
-        return rb_sprintf(
-            "the task was started under a deadline of %g s, which has passed: every wait in the task fails", seconds);
-    return rb_sprintf("the %g s of %s(%g) are over: every wait in its block fails until the block ends", seconds, what,
-                      seconds);
-}
-
-// Adds what the task waited for when the time was over: later waits, of a retry, say nothing of the cause.
-static VALUE whole_message(const struct scope *scope)
-{
-    VALUE message = deadline_message(scope);
-    if (scope->descriptor < 0) return message;
-    VALUE peer = peer_name(scope->descriptor);
-    if (!NIL_P(peer))
-        rb_str_catf(message, "; it ended a wait for %" PRIsVALUE " to be %s", peer,
-                    scope->events & POLLIN ? "readable" : "writable");
-    return message;
-}
-
-static VALUE deadline_exceeded(struct scope *scope, VALUE message)
-{
-    VALUE error = rb_exc_new_str(heddle_eDeadlineExceeded, message);
-    rb_ivar_set(error, id_scope, scope->self);
-    return error;
-}
-
-// The error that Thread#raise was to raise may never have arrived.
-static bool arrived(VALUE error)
-{
-    return !NIL_P(error) && !NIL_P(rb_funcall(error, id_backtrace, 0));
-}
-
-static VALUE deadline_error(struct scope *scope)
-{
-    if (NIL_P(scope->message)) scope->message = whole_message(scope);
-    VALUE error = deadline_exceeded(scope, scope->message);
-    if (!arrived(scope->first)) scope->first = error;
-    return error;
-}
-
-// The error with which a block ends: libraries try again, in vain, and raise what the last try met. It points to the
-// first wait that failed.
-static VALUE final_error(struct scope *scope)
-{
-    VALUE first = scope->first;
-    if (!arrived(first)) return deadline_error(scope);
-    VALUE places = rb_funcall(first, id_backtrace, 0), message = rb_str_dup(scope->message);
-    if (RARRAY_LEN(places) > 0) rb_str_catf(message, "; first in %" PRIsVALUE, rb_ary_entry(places, 0));
-    VALUE error = deadline_exceeded(scope, message);
-    rb_funcall(error, id_set_backtrace, 1, places);
-    return error;
-}
-
-VALUE scope_error(struct scope *scope)
-{
-    VALUE error;
-    if (scope->kind != SCOPE_TIMEOUT) return deadline_error(scope);
-    if (scope->exit) {
-        error = scope->exception = scope->exit->exception(scope);
-    } else { // like Kernel#raise: a class or an exception, with or without a message
-        VALUE arguments[2] = {scope->exception, scope->message};
-        error = rb_make_exception(NIL_P(scope->message) ? 1 : 2, arguments);
-    }
-    if (!OBJ_FROZEN(error)) rb_ivar_set(error, id_scope, scope->self);
-    return error;
-}
-
-void scope_raise(struct scope *scope)
-{
-    scope->failures++;
-    rb_exc_raise(scope_error(scope));
-}
 
 bool deadline_raised(VALUE error)
 {
-    return !NIL_P(rb_attr_get(error, id_scope));
+    return !NIL_P(scope_that_raised(error));
 }
-
-// ---- leaving a scope's block
 
 struct crossing {
     struct scope *scope;
@@ -107,7 +19,7 @@ struct crossing {
 // Returns whether the error belongs to a scope that is still open around this one, and is on its way there.
 static bool belongs_outside(const struct scope *scope, VALUE error)
 {
-    VALUE of = rb_attr_get(error, id_scope);
+    VALUE of = scope_that_raised(error);
     if (of == scope->self) return true;
     for (const struct scope *outer = scope->outer; outer; outer = outer->outer) {
         if (outer->self == of) return true;
@@ -140,15 +52,7 @@ static bool becomes_ours(const struct scope *scope, VALUE error)
 static bool is_a_later_one(const struct scope *scope, VALUE error)
 {
     return !NIL_P(scope->first) && error != scope->first && RTEST(rb_obj_is_kind_of(error, heddle_eDeadlineExceeded)) &&
-           rb_attr_get(error, id_scope) == scope->self;
-}
-
-void raise_with_cause(VALUE error, VALUE cause)
-{
-    VALUE arguments[2] = {error, rb_hash_new()};
-    rb_hash_aset(arguments[1], ID2SYM(rb_intern("cause")), cause);
-    rb_funcallv_kw(rb_mKernel, rb_intern("raise"), 2, arguments, RB_PASS_KEYWORDS);
-    UNREACHABLE;
+           scope_that_raised(error) == scope->self;
 }
 
 static VALUE leave(VALUE argument)
@@ -163,7 +67,7 @@ static VALUE leave(VALUE argument)
         if (scope->exit) scope->exit->disarm(scope->sent);
         thread_scope_take_back(scope);
     }
-    if (ours) raise_with_cause(final_error(scope), error);
+    if (ours) raise_with_cause(scope_final_error(scope), error);
     return Qnil;
 }
 
@@ -175,7 +79,7 @@ VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
     VALUE result = rb_ensure(call_body, (VALUE)&crossing, leave, (VALUE)&crossing);
     // Code inside may have rescued the failure of its wait and continued with half an answer.
     if (scope->uses == crossing.uses && scope->failures && scope->kind != SCOPE_TIMEOUT)
-        rb_exc_raise(final_error(scope));
+        rb_exc_raise(scope_final_error(scope));
     scope_hand_back(scope, crossing.uses);
     RB_GC_GUARD(self);
     return result;
@@ -197,11 +101,4 @@ VALUE deadline_shield(VALUE (*body)(VALUE), VALUE argument)
     VALUE result = rb_ensure(body, argument, close_scope, (VALUE)scope);
     RB_GC_GUARD(self);
     return result;
-}
-
-void Init_heddle_scope_block(void)
-{
-    id_scope = rb_intern("__heddle_scope__");
-    id_backtrace = rb_intern("backtrace");
-    id_set_backtrace = rb_intern("set_backtrace");
 }

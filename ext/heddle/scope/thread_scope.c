@@ -1,11 +1,11 @@
 #include "scope/thread_scope.h"
 
+#include "cancel/scope_fiber.h"
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "os/native_thread.h"
 #include "os/own_thread.h"
 #include "scope/bindings.h"
-#include "scope/scope_fiber.h"
 #include "shims.h"
 
 #include <pthread.h>
@@ -18,8 +18,6 @@ static VALUE sym_immediate, sym_never;
 
 // ---- the chains
 
-static const struct scope_host thread_host;
-
 // The thread whose scope was armed last, and its chain, which the thread keeps: reading a thread variable is expensive.
 // Cleared when the helper ends, because it would otherwise keep a dead thread alive.
 static VALUE last_thread; // or 0
@@ -30,7 +28,7 @@ struct scope_chain *thread_scope_chain(VALUE thread)
     if (thread == last_thread) return last_chain;
     VALUE object = rb_attr_get(thread, id_chain);
     if (!NIL_P(object)) return RTYPEDDATA_DATA(object);
-    struct scope_chain *chain = scope_chain_new(&thread_host, &object);
+    struct scope_chain *chain = scope_chain_new(&object);
     chain->thread = thread;
     rb_ivar_set(thread, id_chain, object);
     return chain;
@@ -105,6 +103,22 @@ static void wake_by(deadline_t at)
     sleeper.wake_at = at;
     pthread_cond_signal(&sleeper.changed);
     pthread_mutex_unlock(&sleeper.lock);
+}
+
+// ---- the scopes of a thread
+
+// Open scopes of all plain threads, including those of threads that ended inside a scope or that a child of fork lacks.
+static size_t open_count;
+
+bool thread_scopes_open(void)
+{
+    return open_count;
+}
+
+void thread_scope_disarm(struct scope *scope)
+{
+    timer_cancel(&heap, &scope->timer);
+    open_count--;
 }
 
 // ---- raising in a thread
@@ -189,6 +203,13 @@ static void rearm_due(struct scope_chain *chain)
     wake_by(0);
 }
 
+void thread_scope_close(struct scope *scope)
+{
+    struct scope_chain *chain = scope->chain;
+    thread_scope_disarm(scope);
+    if (scope_unlink(scope)) rearm_due(chain);
+}
+
 // Timeout.timeout interrupts any code in its block. A deadline fails only waits, in threads as in tasks: while the
 // thread computes, the helper looks again later.
 static void fire(struct scope *scope)
@@ -198,7 +219,7 @@ static void fire(struct scope *scope)
     struct scope_chain *chain = scope->chain;
     VALUE thread = chain->thread; // keeps the chain alive
     scope_expire(scope);
-    if (scope_abandoned(scope)) scope_close(scope);
+    if (scope_abandoned(scope)) thread_scope_close(scope);
     if (!scope->chain) return;
     // A scope of another fiber may become due at any time.
     if (!chain->other_fibers && !open_and_due(scope) && scope_due(chain, 0)) {
@@ -327,17 +348,7 @@ void thread_scope_periodic(bool (*wanted)(deadline_t now))
     periodic = wanted;
 }
 
-// ---- the host of a thread's scopes
-
-// Open scopes of all plain threads, including those of threads that ended inside a scope or that a child of fork lacks.
-static size_t open_count;
-
-bool thread_scopes_open(void)
-{
-    return open_count;
-}
-
-static void arm(struct scope *scope, struct scope_chain *chain)
+void thread_scope_arm(struct scope *scope, struct scope_chain *chain)
 {
     if (scope->at != DEADLINE_NEVER) {
         need_helper(); // raises ThreadError if no thread can be started
@@ -351,46 +362,6 @@ static void arm(struct scope *scope, struct scope_chain *chain)
     }
     open_count++;
 }
-
-// Raises nothing for the scope from here on.
-static void moved(struct scope *scope)
-{
-    arm(scope, scope->chain);
-}
-
-static void disarm(struct scope *scope)
-{
-    timer_cancel(&heap, &scope->timer);
-    open_count--;
-}
-
-static void closed(struct scope *scope, struct scope_chain *chain, bool uncovers)
-{
-    (void)scope;
-    if (uncovers) rearm_due(chain);
-}
-
-static bool is_home(struct scope_chain *chain, VALUE fiber)
-{
-    if (!chain->root && !fiber_can_yield(fiber)) chain->root = fiber; // checked once a thread
-    return chain->root == fiber;
-}
-
-// If a loop of ours runs on the thread, another fiber than the waiting one may ask.
-static VALUE running_fiber(const struct scope_chain *chain)
-{
-    VALUE waiting = loops_root_fiber(chain->thread);
-    return waiting ? waiting : rb_fiber_current();
-}
-
-static const struct scope_host thread_host = {
-    .arm = arm,
-    .moved = moved,
-    .disarm = disarm,
-    .closed = closed,
-    .is_home = is_home,
-    .running_fiber = running_fiber,
-};
 
 // ---- taking back an exception that was raised in the thread
 

@@ -14,6 +14,16 @@ struct scope_chain *thread_scope_chain(VALUE thread);
 // Returns whether any thread's scope is open. If not, waits need not look up their thread's chain.
 bool thread_scopes_open(void);
 
+// The scope is about to be opened in the thread's chain, or its end was moved. Raises what starting the helper may
+// raise, before anything has changed.
+void thread_scope_arm(struct scope *scope, struct scope_chain *chain);
+
+// The end of the open scope is about to be moved.
+void thread_scope_disarm(struct scope *scope);
+
+// scope_close, for an open scope of a thread.
+void thread_scope_close(struct scope *scope);
+
 // Called in the scope's own thread after the scope was closed: removes from the thread's queue an exception that was
 // raised and has not arrived, whatever Thread.handle_interrupt says. Raises other interrupts at the end.
 void thread_scope_take_back(struct scope *scope);

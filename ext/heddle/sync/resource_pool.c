@@ -1,5 +1,6 @@
 #include "sync/resource_pool.h"
 
+#include "cancel/scope_fiber.h"
 #include "scope/deadline_scope.h"
 #include "scope/scope.h"
 #include "sync/bindings.h"
@@ -336,7 +337,7 @@ static VALUE resource_lease_hold(VALUE kept)
 static VALUE resource_lease_use(struct resource_lease *lease)
 {
     struct scope_chain *chain = scope_chain_current();
-    if (chain->host->is_home(chain, rb_fiber_current())) return rb_yield(lease->resource.object);
+    if (scope_chain_at_home(chain, rb_fiber_current())) return rb_yield(lease->resource.object);
     struct resource_lease *moved;
     VALUE kept = TypedData_Make_Struct(rb_cObject, struct resource_lease, &resource_lease_type, moved);
     *moved = *lease;

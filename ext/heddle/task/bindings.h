@@ -4,7 +4,6 @@
 
 #include <ruby.h>
 
-void Init_heddle_current(void);
 void Init_heddle_foreign(void);
 void Init_heddle_relock(void);
 void Init_heddle_run(void);

@@ -1,10 +1,10 @@
 #include "task/cancel.h"
 
+#include "loop/interrupt.h"
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "task/current.h"
 #include "task/foreign.h"
-#include "task/interrupt.h"
 #include "task/task_run.h"
 
 static unsigned long withdrawals;
@@ -20,8 +20,8 @@ static void raise_soon(struct task *task)
     if (!task->owner.loop) {
         foreign_cancel(task);
     } else if (task == task_current()) {
-        task_raise_pending(task);
-    } else if (task_pending(task)) { // not behind a shield, where the wait goes on
+        owner_raise_pending(&task->owner);
+    } else if (owner_pending(&task->owner)) { // not behind a shield, where the wait goes on
         loop_interrupt_owner(task->owner.loop, &task->owner);
     }
 }
@@ -35,7 +35,7 @@ void task_cancel(struct task *task, bool again)
     }
     if (task->status != TASK_RUNNING || (task->cancel_asked && !again)) return;
     task->cancel_asked = true;
-    task->interruption = Qnil;
+    task->owner.interruption = Qnil;
     raise_soon(task);
 }
 
@@ -46,23 +46,23 @@ void task_interrupt(struct task *task, VALUE exception)
         return;
     }
     if (is_guest(task) || task->owner.cancel_pending) return;
-    task->interruption = exception;
+    task->owner.interruption = exception;
     raise_soon(task);
 }
 
 void task_withdraw(struct task *task, VALUE exception)
 {
-    if (task->interruption != exception) return;
-    task->interruption = Qnil;
+    if (task->owner.interruption != exception) return;
+    task->owner.interruption = Qnil;
     task->owner.cancel_pending = false;
 }
 
 static void kill_task(struct task *task)
 {
-    if (task->killed || task->status != TASK_RUNNING) return;
-    task->killed = task->cancel_asked = task->owner.cancel_pending = true;
+    if (task->owner.killed || task->status != TASK_RUNNING) return;
+    task->owner.killed = task->cancel_asked = task->owner.cancel_pending = true;
     if (task->owner.loop->owner == &task->owner) {
-        task_raise_pending(task);
+        owner_raise_pending(&task->owner);
     } else {
         loop_interrupt_owner_now(task->owner.loop, &task->owner);
     }
@@ -90,7 +90,7 @@ static deadline_t end_of_shields(VALUE tasks)
 {
     deadline_t latest = 0;
     for (long i = 0; i < RARRAY_LEN(tasks); i++) {
-        deadline_t end = scope_shields_end(task_of(RARRAY_AREF(tasks, i))->chain);
+        deadline_t end = scope_shields_end(task_of(RARRAY_AREF(tasks, i))->owner.chain);
         if (end > latest) latest = end;
     }
     return latest;
@@ -132,7 +132,7 @@ static void give_up_without_shield(VALUE tasks, const struct cancelling *cancell
     deadline_t now = deadline_now();
     for (long i = 0; i < RARRAY_LEN(tasks); i++) {
         VALUE object = RARRAY_AREF(tasks, i);
-        if (scope_shields_end(task_of(object)->chain) <= now) give_up(object, cancelling);
+        if (scope_shields_end(task_of(object)->owner.chain) <= now) give_up(object, cancelling);
     }
 }
 

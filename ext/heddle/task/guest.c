@@ -44,7 +44,7 @@ void guest_start(struct loop *loop, VALUE fiber, VALUE guest, const struct guest
 {
     VALUE object = task_create(Qnil, Qnil, loop->self, loop, bonds->inherits);
     struct task *task = task_of(object);
-    task->guest = guest;
+    task->owner.guest = guest;
     task->owner.fiber = fiber;
     task->owner.ends_with_fiber = true;
     fiber_index_add(&loop->running, &task->owner.fiber);
@@ -61,7 +61,7 @@ void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_b
 {
     VALUE object = task_create(block, Qnil, loop->self, loop, bonds->inherits);
     struct task *task = task_of(object);
-    task->guest = guest;
+    task->owner.guest = guest;
     task_list(task, bonds->run);
     carrier_start(loop, task, false, Qnil);
     RB_GC_GUARD(object);
@@ -101,17 +101,8 @@ void guest_ended(struct task *task)
 
 bool guest_put_off(struct task *task, VALUE exception)
 {
-    if (task->status != TASK_RUNNING || !scope_shielded(task->chain)) return false;
-    task->interruption = exception;
+    if (task->status != TASK_RUNNING || !scope_shielded(task->owner.chain)) return false;
+    task->owner.interruption = exception;
     task->owner.cancel_pending = true;
     return true;
-}
-
-void guest_cancel(struct task *task)
-{
-    VALUE exception = task->interruption;
-    task->interruption = Qnil;
-    task->owner.cancel_pending = false;
-    if (!NIL_P(exception)) rb_exc_raise(exception);
-    rb_funcall(task->guest, rb_intern("stop"), 0);
 }

@@ -39,8 +39,4 @@ void guest_ended(struct task *task);
 // false otherwise.
 bool guest_put_off(struct task *task, VALUE exception);
 
-// In the guest's own fiber, or one that it has resumed: raises what was put off, or lets the library cancel its task,
-// by its method #stop, which raises the library's own exception there, or puts that off.
-void guest_cancel(struct task *task);
-
 #endif

@@ -1,9 +1,9 @@
 // Mutex#sleep and ConditionVariable#wait raise what is pending after they have relocked their Mutex, see doc/adr/0014.
 #include "task/bindings.h"
 
+#include "loop/interrupt.h"
 #include "shims.h"
 #include "task/current.h"
-#include "task/interrupt.h"
 
 #include <ruby/ractor.h>
 
@@ -27,7 +27,7 @@ static VALUE call_original(VALUE argument)
 static bool may_raise(const struct loop *loop)
 {
     VALUE error = rb_errinfo();
-    return (NIL_P(error) || is_exception(error)) && !task_of_owner(loop->owner)->killed;
+    return (NIL_P(error) || is_exception(error)) && !loop->owner->killed;
 }
 
 // Ruby may have refused (another thread owns the Mutex), so that the next kernel_sleep does not come from Mutex#sleep.
@@ -50,7 +50,7 @@ static VALUE sleep_and_relock(int argc, VALUE *argv)
     struct arguments arguments = {argc, argv};
     loop->releasing_mutex = true;
     VALUE value = rb_ensure(call_original, (VALUE)&arguments, relocked, Qnil);
-    if ((loop = current_loop())) task_raise_deferred(task_of_owner(loop->owner));
+    if ((loop = current_loop())) owner_raise_deferred(loop->owner);
     return value;
 }
 

@@ -16,8 +16,8 @@ void task_mark(struct task *task)
     rb_gc_mark(task->scheduler);
     rb_gc_mark(task->storage);
     rb_gc_mark(task->run);
-    rb_gc_mark(task->guest);
-    rb_gc_mark(task->interruption);
+    rb_gc_mark(task->owner.guest);
+    rb_gc_mark(task->owner.interruption);
     rb_gc_mark(task->on_end);
     scope_chain_mark(&task->scopes);
 }
@@ -92,30 +92,23 @@ struct task *task_of(VALUE object)
     return rb_check_typeddata(object, &task_type);
 }
 
-void task_init(struct task *task, struct loop *loop, VALUE scheduler, const struct scope_host *host)
+void task_init(struct task *task, struct loop *loop, VALUE scheduler)
 {
     task->owner.loop = loop;
-    task->owner.fiber = Qnil;
+    task->owner.fiber = task->owner.guest = task->owner.interruption = Qnil;
     task->block = task->name = task->result = task->waiters = Qnil;
-    task->storage = task->run = task->guest = task->interruption = task->on_end = Qnil;
+    task->storage = task->run = task->on_end = Qnil;
     task->scheduler = scheduler;
-    task->scopes.host = host;
     task->scopes.owner = loop ? &task->owner : NULL;
-    task_bind(task, &task->scopes);
+    task->owner.chain = &task->scopes;
 }
 
-void task_bind(struct task *task, struct scope_chain *chain)
-{
-    task->chain = chain;
-    task->owner.innermost = (struct scope *const *)&chain->innermost;
-}
-
-struct task *task_new(struct loop *loop, VALUE scheduler, const struct scope_host *host)
+struct task *task_new(struct loop *loop, VALUE scheduler)
 {
     VALUE self = TypedData_Wrap_Struct(heddle_cTask, &task_type, NULL);
     struct task *task = RTYPEDDATA_DATA(self) = new_task();
     task->owner.self = self;
-    task_init(task, loop, scheduler, host);
+    task_init(task, loop, scheduler);
     task->storage = Qundef;
     return task;
 }

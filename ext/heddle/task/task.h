@@ -3,7 +3,6 @@
 #ifndef HEDDLE_TASK_TASK_H
 #define HEDDLE_TASK_TASK_H
 
-#include "loop/owner.h"
 #include "scope/scope.h"
 
 enum task_status { TASK_QUEUED, TASK_RUNNING, TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
@@ -17,18 +16,13 @@ struct task {
     VALUE scheduler;          // the scheduler that runs it
     VALUE storage;            // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
     VALUE run;                // the Heddle::Run it belongs to, or nil
-    VALUE guest;              // another library's task, which this one stands for, see guest.h; or nil
-    VALUE interruption;       // the exception to raise instead of a cancellation, or nil
     VALUE on_end;             // called with the task after its end; may return a queued task to run next; or nil
     struct task *prev, *next; // in the loop's list
     struct task *run_prev, *run_next; // in the run's list
     struct scope_chain scopes;
-    struct scope_chain *chain; // the scopes above; or the thread's scopes, for code outside of any task
     enum task_status status;
     bool listed;       // in the loop's list
     bool cancel_asked; // Task#cancel was called
-    bool held;         // nothing is raised in it: it runs code that must not be interrupted
-    bool killed;       // by Fiber#kill: no `rescue` is to stop it
     bool started;      // its block was called
     bool posted;       // by another thread, on its way to the inbox
     bool pushed;       // to stand behind the ready fibers, see carrier_queue
@@ -47,18 +41,14 @@ static inline struct task *task_of_owner(struct wait_owner *owner)
 // Returns whether the task stands for one of another library, see guest.h.
 static inline bool is_guest(const struct task *task)
 {
-    return !NIL_P(task->guest);
+    return !NIL_P(task->owner.guest);
 }
 
-// A queued task in an object of its own, whose scopes `host` serves. `loop` is NULL under a foreign scheduler. Raises
-// NoMemoryError.
-struct task *task_new(struct loop *loop, VALUE scheduler, const struct scope_host *host);
+// A queued task in an object of its own. `loop` is NULL under a foreign scheduler. Raises NoMemoryError.
+struct task *task_new(struct loop *loop, VALUE scheduler);
 
 // Like task_new, for a cleared record without an object.
-void task_init(struct task *task, struct loop *loop, VALUE scheduler, const struct scope_host *host);
-
-// From now on the scopes of that chain bind the task.
-void task_bind(struct task *task, struct scope_chain *chain);
+void task_init(struct task *task, struct loop *loop, VALUE scheduler);
 
 void task_mark(struct task *task);
 

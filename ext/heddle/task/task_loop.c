@@ -1,42 +1,20 @@
 #include "task/task_loop.h"
 
 #include "scope/thread_scope.h"
-#include "task/foreign.h"
 #include "task/guest.h"
-#include "task/interrupt.h"
 #include "task/run.h"
 
 // ---- the functions that the loop calls for the owners of its waits
-
-static bool interrupted(const struct wait_owner *owner)
-{
-    return task_interrupted((const struct task *)owner); // its first member
-}
-
-static void raise_pending(struct wait_owner *owner)
-{
-    task_raise_pending(task_of_owner(owner));
-}
 
 static void fiber_ended(struct wait_owner *owner)
 {
     guest_ended(task_of_owner(owner));
 }
 
-static void raise_cancellation(struct wait_owner *owner)
-{
-    task_raise_cancellation(task_of_owner(owner));
-}
-
-static void arm_deadlines(struct wait_owner *owner)
-{
-    task_arm_deadlines(task_of_owner(owner));
-}
-
 // Code outside of any task is bound by its thread's deadlines.
 static void adopt(struct loop *loop)
 {
-    task_bind(&task_loop_of(loop)->root, thread_scope_chain(rb_thread_current()));
+    loop->root->chain = thread_scope_chain(rb_thread_current());
 }
 
 // In a child of fork the task's timers are in the parent's heap, and its place is in the parent's list.
@@ -61,10 +39,6 @@ static void abandon(struct loop *loop)
 }
 
 static const struct owner_functions owners = {
-    .interrupted = interrupted,
-    .raise_pending = raise_pending,
-    .raise_cancellation = raise_cancellation,
-    .arm_deadlines = arm_deadlines,
     .fiber_ended = fiber_ended,
     .adopt = adopt,
     .abandon = abandon,
@@ -72,7 +46,7 @@ static const struct owner_functions owners = {
 
 // ---- the object
 
-static void mark(void *pointer)
+static void task_loop_mark(void *pointer)
 {
     struct task_loop *tasks = pointer;
     loop_mark(&tasks->loop);
@@ -87,13 +61,13 @@ static void mark(void *pointer)
         rb_gc_mark(task->owner.self);
 }
 
-static void release(void *pointer)
+static void task_loop_release(void *pointer)
 {
     loop_free(&((struct task_loop *)pointer)->loop);
     xfree(pointer);
 }
 
-static size_t memsize(const void *pointer)
+static size_t task_loop_memsize(const void *pointer)
 {
     return sizeof(struct task_loop) + loop_memsize(&((const struct task_loop *)pointer)->loop);
 }
@@ -101,7 +75,8 @@ static size_t memsize(const void *pointer)
 // Not WB_PROTECTED: its references change with every switch, and marking it again at each minor GC is cheaper.
 static const rb_data_type_t task_loop_type = {
     .wrap_struct_name = "Heddle::Scheduler",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .function = {.dmark = task_loop_mark, .dfree = task_loop_release, .dsize = task_loop_memsize},
+    .parent = &loop_type,
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
@@ -112,34 +87,11 @@ VALUE task_loop_allocate(VALUE klass)
     struct task *stand_ins[] = {&tasks->root, &tasks->system};
     loop_init(&tasks->loop, self, &owners, &tasks->root.owner, &tasks->system.owner);
     for (int i = 0; i < 2; i++) {
-        task_init(stand_ins[i], &tasks->loop, self, &task_scope_host);
+        task_init(stand_ins[i], &tasks->loop, self);
         stand_ins[i]->status = TASK_RUNNING;
     }
     tasks->posted = tasks->fatal = tasks->run = Qnil;
     return self;
-}
-
-struct loop *loop_of(VALUE scheduler)
-{
-    if (RB_SPECIAL_CONST_P(scheduler)) return NULL;
-    if (RBASIC_CLASS(scheduler) == heddle_cScheduler) return RTYPEDDATA_DATA(scheduler); // the common case
-    if (!RB_TYPE_P(scheduler, T_DATA) || !rb_typeddata_is_kind_of(scheduler, &task_loop_type)) return NULL;
-    return RTYPEDDATA_DATA(scheduler);
-}
-
-struct loop *loop_of_plain(VALUE scheduler)
-{
-    struct loop *loop = loop_of(scheduler);
-    if (!loop) return NULL;
-    VALUE klass = CLASS_OF(scheduler);
-    return klass == heddle_cScheduler || klass == loop->plain_class ? loop : NULL;
-}
-
-struct loop *loop_entered(VALUE self)
-{
-    struct loop *loop = RTYPEDDATA_DATA(self); // a receiver of our own methods
-    loop_enter(loop);
-    return loop;
 }
 
 // ---- the tasks that have not ended
@@ -244,13 +196,12 @@ void task_settle(struct task *task, VALUE scheduler)
     struct loop *loop = loop_of(scheduler);
     task->scheduler = scheduler;
     task->owner.loop = loop;
-    task->scopes.host = loop ? &task_scope_host : &foreign_scope_host;
     task->scopes.owner = loop ? &task->owner : NULL;
 }
 
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits)
 {
-    struct task *task = task_new(loop, scheduler, loop ? &task_scope_host : &foreign_scope_host);
+    struct task *task = task_new(loop, scheduler);
     VALUE self = task->owner.self;
     task->block = block;
     task->name = name;

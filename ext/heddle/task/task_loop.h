@@ -2,7 +2,7 @@
 #ifndef HEDDLE_TASK_TASK_LOOP_H
 #define HEDDLE_TASK_TASK_LOOP_H
 
-#include "loop/loop.h"
+#include "loop/place.h"
 #include "task/task.h"
 
 struct task_loop {
@@ -23,15 +23,6 @@ struct task_loop {
 
 // Allocates an object of Heddle::Scheduler or a subclass.
 VALUE task_loop_allocate(VALUE klass);
-
-// The loop of a Heddle::Scheduler; NULL for nil and for a foreign scheduler. Does not enter it.
-struct loop *loop_of(VALUE scheduler);
-
-// Like loop_of, but NULL for a subclass of Heddle::Scheduler, which may override hooks.
-struct loop *loop_of_plain(VALUE scheduler);
-
-// For hooks: the loop of `self`, entered by the calling thread. Raises as loop_enter does.
-struct loop *loop_entered(VALUE self);
 
 // The tasks of that loop.
 static inline struct task_loop *task_loop_of(struct loop *loop)

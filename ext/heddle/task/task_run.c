@@ -1,10 +1,10 @@
 #include "task/task_run.h"
 
 #include "loop/loop.h"
+#include "scope/foreign_scope.h"
 #include "shims.h"
 #include "task/bindings.h"
 #include "task/current.h"
-#include "task/foreign.h"
 #include "task/guest.h"
 #include "task/join.h"
 #include "task/run.h"

@@ -1,6 +1,7 @@
-#include "scope/scope_fiber.h"
+#include "cancel/scope_fiber.h"
 
-#include "scope/bindings.h"
+#include "cancel/bindings.h"
+#include "os/fork.h"
 
 #include <string.h>
 
@@ -23,7 +24,9 @@ static VALUE ask(VALUE fiber)
     return rb_fiber_resume(rb_fiber_new(try_to_resume, Qnil), 1, &fiber);
 }
 
-bool fiber_can_yield(VALUE fiber)
+// Returns whether the running fiber, which the caller passes, can yield. A thread's root fiber cannot, nor a fiber that
+// was transferred to. Takes microseconds. May raise an interrupt.
+static bool fiber_can_yield(VALUE fiber)
 {
     int state = 0;
     rb_protect(ask, fiber, &state);
@@ -35,12 +38,20 @@ bool fiber_can_yield(VALUE fiber)
     return strstr(StringValueCStr(message), "resuming fiber") == NULL;
 }
 
+bool scope_chain_at_home(struct scope_chain *chain, VALUE fiber)
+{
+    if (chain->owner) return chain->owner->fiber == fiber;
+    if (!chain->thread) return true; // under a foreign scheduler each fiber has a chain of its own
+    if (!chain->root && !fiber_can_yield(fiber)) chain->root = fiber; // checked once a thread
+    return chain->root == fiber;
+}
+
 void scope_note_fiber(struct scope *scope, struct scope_chain *chain)
 {
     scope->other_fiber = false;
     if (scope->inherited) return;
     VALUE fiber = rb_fiber_current();
-    if (chain->host->is_home(chain, fiber)) return;
+    if (scope_chain_at_home(chain, fiber)) return;
     rb_funcall(other_fibers, id_set, 2, scope->self, fiber);
     scope->other_fiber = true;
 }
@@ -71,7 +82,9 @@ bool scope_other_fiber_suspended(const struct scope *scope)
     if (!chain) return false;
     VALUE fiber = fiber_of(scope);
     if (NIL_P(fiber)) return true;
-    if (fiber == chain->host->running_fiber(chain)) return false;
+    // While the code waits in a loop of ours, another fiber asks, or the helper thread.
+    bool waits = chain->waiting && chain->forks == fork_count();
+    if (fiber == (waits ? chain->waiting : rb_fiber_current())) return false;
     if (!RTEST(rb_fiber_alive_p(fiber))) return true;
     VALUE description = rb_funcall(fiber_to_s, id_bind_call, 1, fiber);
     return ends_with(description,

@@ -1,7 +1,7 @@
 // Timers of one loop: a 4-ary heap of intrusive nodes. A node knows its place, so that cancelling removes it: a million
 // cancelled timers cost no memory.
-#ifndef HEDDLE_LOOP_TIMER_H
-#define HEDDLE_LOOP_TIMER_H
+#ifndef HEDDLE_CANCEL_TIMER_H
+#define HEDDLE_CANCEL_TIMER_H
 
 #include "deadline.h"
 

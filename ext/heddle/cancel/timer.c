@@ -1,4 +1,4 @@
-#include "loop/timer.h"
+#include "cancel/timer.h"
 
 enum { ARITY = 4 };
 

@@ -3,17 +3,17 @@
 //
 // This concerns only scopes with other_fiber: those that a nested fiber opened. The first fiber of a task or a thread
 // cannot yield.
-#ifndef HEDDLE_SCOPE_SCOPE_FIBER_H
-#define HEDDLE_SCOPE_SCOPE_FIBER_H
+#ifndef HEDDLE_CANCEL_SCOPE_FIBER_H
+#define HEDDLE_CANCEL_SCOPE_FIBER_H
 
-#include "scope/scope.h"
+#include "cancel/chain.h"
+
+// Returns whether this is the fiber that the chain's code starts with. That fiber either runs or waits for a fiber that
+// it has resumed, so its scopes always bind. May raise an interrupt.
+bool scope_chain_at_home(struct scope_chain *chain, VALUE fiber);
 
 // Called in the running fiber when a scope is opened, before the scope is linked.
 void scope_note_fiber(struct scope *scope, struct scope_chain *chain);
-
-// Returns whether the running fiber, which the caller passes, can yield. A thread's root fiber cannot, nor a fiber that
-// was transferred to. Takes microseconds. May raise an interrupt.
-bool fiber_can_yield(VALUE fiber);
 
 // scope_suspended, for a scope with other_fiber.
 bool scope_other_fiber_suspended(const struct scope *scope);
