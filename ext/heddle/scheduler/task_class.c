@@ -27,18 +27,18 @@ static bool waits_for_a_run(const struct task *task)
 static bool wait_for_end(struct task *task, deadline_t deadline)
 {
     if (waits_for_a_run(task)) rb_funcall(task->scheduler, id_run_queue, 1, deadline_left(deadline));
-    if (task->status == TASK_RUNNING && task == task_current()) {
+    if (task_runs(task) && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->owner.self);
     }
-    if (task->status <= TASK_RUNNING && task->owner.loop &&
+    if (!task_ended(task) && task->owner.loop &&
         (task->owner.loop->closed || task->owner.loop->fork_count != fork_count()))
         rb_raise(heddle_eSchedulerClosed,
                  "%" PRIsVALUE
                  " cannot end in this process: its scheduler was closed, or belongs to the parent process",
                  task->owner.self);
-    while (task->status <= TASK_RUNNING && (deadline == DEADLINE_NEVER || deadline_now() < deadline))
+    while (!task_ended(task) && (deadline == DEADLINE_NEVER || deadline_now() < deadline))
         join_wait(task->owner.self, &task->waiters, deadline);
-    return task->status > TASK_RUNNING;
+    return task_ended(task);
 }
 
 /*
@@ -133,10 +133,12 @@ static VALUE status(VALUE self)
     case TASK_FAILED:
         return ID2SYM(rb_intern("failed"));
     case TASK_CANCELLED:
+    case TASK_WITHDRAWN:
         return ID2SYM(rb_intern("cancelled"));
     case TASK_QUEUED:
         return ID2SYM(rb_intern("queued"));
     case TASK_RUNNING:
+    case TASK_CANCELLING:
         break;
     }
     bool runs = task->owner.loop ? task->owner.loop->owner == &task->owner : task == task_current();
@@ -148,7 +150,7 @@ static VALUE status(VALUE self)
  */
 static VALUE ended_p(VALUE self)
 {
-    return task_of(self)->status <= TASK_RUNNING ? Qfalse : Qtrue;
+    return task_ended(task_of(self)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -185,7 +187,7 @@ static VALUE error(VALUE self)
 static VALUE started_p(VALUE self)
 {
     const struct task *task = task_of(self);
-    return task->started || task->posted ? Qtrue : Qfalse;
+    return task_started(task) || task->posted ? Qtrue : Qfalse;
 }
 
 /*

@@ -30,18 +30,18 @@ void task_cancel(struct task *task, bool again)
 {
     if (task->status == TASK_QUEUED) {
         withdrawals++;
-        task_end(task, TASK_CANCELLED, Qnil);
+        task_end(task, TASK_WITHDRAWN, Qnil);
         return;
     }
-    if (task->status != TASK_RUNNING || (task->cancel_asked && !again)) return;
-    task->cancel_asked = true;
+    if (task->status != TASK_RUNNING && !(task->status == TASK_CANCELLING && again)) return;
+    task_become(task, TASK_CANCELLING);
     task->owner.interruption = Qnil;
     raise_soon(task);
 }
 
 void task_interrupt(struct task *task, VALUE exception)
 {
-    if (task->status != TASK_RUNNING) {
+    if (!task_runs(task)) {
         task_cancel(task, false);
         return;
     }
@@ -59,8 +59,9 @@ void task_withdraw(struct task *task, VALUE exception)
 
 static void kill_task(struct task *task)
 {
-    if (task->owner.killed || task->status != TASK_RUNNING) return;
-    task->owner.killed = task->cancel_asked = task->owner.cancel_pending = true;
+    if (task->owner.killed || !task_runs(task)) return;
+    task_become(task, TASK_CANCELLING);
+    task->owner.killed = task->owner.cancel_pending = true;
     if (task->owner.loop->owner == &task->owner) {
         owner_raise_pending(&task->owner);
     } else {

@@ -349,7 +349,7 @@ static VALUE start_body(VALUE argument)
 static VALUE start_end(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    if (start->task->status == TASK_QUEUED) task_end(start->task, TASK_CANCELLED, Qnil);
+    if (start->task->status == TASK_QUEUED) task_end(start->task, TASK_WITHDRAWN, Qnil);
     return Qnil;
 }
 
@@ -384,7 +384,7 @@ static VALUE start_posted(VALUE scheduler)
         struct task *task = task_of(task_loop_first_posted(loop));
         if (task->status == TASK_QUEUED) carrier_start(loop, task, false, Qnil);
         // A task that was cancelled before its start still has a place in its pool, for another task.
-        task_loop_take_posted(loop, task->started ? Qnil : task_successor(task));
+        task_loop_take_posted(loop, task_started(task) ? Qnil : task_successor(task));
     }
     return Qnil;
 }

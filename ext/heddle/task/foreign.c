@@ -28,7 +28,7 @@ void foreign_start(struct task *task)
     int state = 0;
     rb_protect(schedule, task->owner.self, &state);
     if (!state) return;
-    if (task->status == TASK_QUEUED) task_end(task, TASK_CANCELLED, Qnil); // nobody must wait for it
+    if (task->status == TASK_QUEUED) task_end(task, TASK_WITHDRAWN, Qnil); // nobody must wait for it
     rb_jump_tag(state);
 }
 
@@ -37,7 +37,7 @@ struct task *foreign_current_task(void)
     VALUE object = rb_thread_local_aref(rb_thread_current(), id_task);
     if (NIL_P(object)) return NULL;
     struct task *task = task_of(object);
-    return task->status == TASK_RUNNING ? task : NULL;
+    return task_runs(task) ? task : NULL;
 }
 
 void foreign_cancel(struct task *task)

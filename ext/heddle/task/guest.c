@@ -49,8 +49,7 @@ void guest_start(struct loop *loop, VALUE fiber, VALUE guest, const struct guest
     task->owner.ends_with_fiber = true;
     fiber_index_add(&loop->running, &task->owner.fiber);
     task_list(task, bonds->run);
-    task->status = TASK_RUNNING;
-    task->started = true;
+    task_become(task, TASK_RUNNING);
     loop->statistics.spawned++;
     struct start start = {.loop = loop, .task = task};
     rb_ensure(run_fiber, (VALUE)&start, forget_unstarted, (VALUE)&start);
@@ -95,13 +94,13 @@ void guest_failed(struct task *task, VALUE error)
 void guest_ended(struct task *task)
 {
     VALUE object = task->owner.self;
-    if (task->status == TASK_RUNNING) task_end(task, task->cancel_asked ? TASK_CANCELLED : TASK_COMPLETED, Qnil);
+    if (task_runs(task)) task_end(task, task->status == TASK_CANCELLING ? TASK_CANCELLED : TASK_COMPLETED, Qnil);
     RB_GC_GUARD(object);
 }
 
 bool guest_put_off(struct task *task, VALUE exception)
 {
-    if (task->status != TASK_RUNNING || !scope_shielded(task->owner.chain)) return false;
+    if (!task_runs(task) || !scope_shielded(task->owner.chain)) return false;
     task->owner.interruption = exception;
     task->owner.cancel_pending = true;
     return true;

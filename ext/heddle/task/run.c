@@ -222,7 +222,7 @@ static VALUE call(VALUE self, VALUE grace, VALUE owns)
     if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
     raise_unclaimed(run);
     struct task *main = task_of(run->main);
-    if (main->status == TASK_CANCELLED)
+    if (main->status >= TASK_CANCELLED)
         task_raise_cancelled(main, rb_str_new_cstr("the block of this Heddle.run was cancelled, so it has no value"));
     return main->result;
 }

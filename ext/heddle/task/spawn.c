@@ -84,7 +84,7 @@ static VALUE withdrawals(VALUE klass)
 static VALUE start_prepared(VALUE self)
 {
     struct task *task = task_of(self);
-    if (task->status == TASK_CANCELLED && !task->started) return self;
+    if (task->status == TASK_WITHDRAWN) return self;
     if (task->status != TASK_QUEUED) rb_raise(rb_eArgError, "%" PRIsVALUE " has already been started", self);
     struct loop *loop = task->owner.loop;
     if (loop && loop->closed)

@@ -87,6 +87,21 @@ static const rb_data_type_t task_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
+void task_become(struct task *task, enum task_status status)
+{
+#ifdef HEDDLE_DEBUG
+    enum { ENDS = 1 << TASK_COMPLETED | 1 << TASK_FAILED | 1 << TASK_CANCELLED };
+    static const unsigned followed_by[] = {
+        [TASK_QUEUED] = 1 << TASK_RUNNING | 1 << TASK_WITHDRAWN,
+        [TASK_RUNNING] = 1 << TASK_CANCELLING | ENDS,
+        [TASK_CANCELLING] = 1 << TASK_CANCELLING | ENDS,
+        [TASK_WITHDRAWN] = 0,
+    };
+    HEDDLE_ASSERT(followed_by[task->status] & 1U << status);
+#endif
+    task->status = status;
+}
+
 struct task *task_of(VALUE object)
 {
     return rb_check_typeddata(object, &task_type);

@@ -5,7 +5,16 @@
 
 #include "scope/scope.h"
 
-enum task_status { TASK_QUEUED, TASK_RUNNING, TASK_COMPLETED, TASK_FAILED, TASK_CANCELLED };
+// In order: before, during and after the run of its block. task.c says which follows which.
+enum task_status {
+    TASK_QUEUED,
+    TASK_RUNNING,
+    TASK_CANCELLING, // runs, and Task#cancel was called
+    TASK_COMPLETED,
+    TASK_FAILED,
+    TASK_CANCELLED,
+    TASK_WITHDRAWN // cancelled before its block was called
+};
 
 struct task {
     struct wait_owner owner; // first: a loop knows only the owner
@@ -21,12 +30,10 @@ struct task {
     struct task *run_prev, *run_next; // in the run's list
     struct scope_chain scopes;
     enum task_status status;
-    bool listed;       // in the loop's list
-    bool cancel_asked; // Task#cancel was called
-    bool started;      // its block was called
-    bool posted;       // by another thread, on its way to the inbox
-    bool pushed;       // to stand behind the ready fibers, see carrier_queue
-    bool claimed;      // code asked for its value
+    bool listed;  // in the loop's list
+    bool posted;  // by another thread, to the inbox
+    bool pushed;  // to stand behind the ready fibers, see carrier_queue
+    bool claimed; // code asked for its value
 };
 
 // The record of a Heddle::Task. Raises TypeError for another object.
@@ -37,6 +44,25 @@ static inline struct task *task_of_owner(struct wait_owner *owner)
 {
     return (struct task *)owner; // its first member
 }
+
+static inline bool task_runs(const struct task *task)
+{
+    return task->status == TASK_RUNNING || task->status == TASK_CANCELLING;
+}
+
+static inline bool task_ended(const struct task *task)
+{
+    return task->status > TASK_CANCELLING;
+}
+
+// Returns whether its block was called, or is about to be.
+static inline bool task_started(const struct task *task)
+{
+    return task->status != TASK_QUEUED && task->status != TASK_WITHDRAWN;
+}
+
+// The only change of a task's status.
+void task_become(struct task *task, enum task_status status);
 
 // Returns whether the task stands for one of another library, see guest.h.
 static inline bool is_guest(const struct task *task)

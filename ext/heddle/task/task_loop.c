@@ -88,7 +88,7 @@ VALUE task_loop_allocate(VALUE klass)
     loop_init(&tasks->loop, self, &owners, &tasks->root.owner, &tasks->system.owner);
     for (int i = 0; i < 2; i++) {
         task_init(stand_ins[i], &tasks->loop, self);
-        stand_ins[i]->status = TASK_RUNNING;
+        task_become(stand_ins[i], TASK_RUNNING);
     }
     tasks->posted = tasks->fatal = tasks->run = Qnil;
     return self;

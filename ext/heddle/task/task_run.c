@@ -72,11 +72,10 @@ void task_run(struct task *task)
     VALUE self = task->owner.self;
     int state = 0;
     task->owner.fiber = rb_fiber_current();
-    task->status = TASK_RUNNING;
-    task->started = true;
+    task_become(task, TASK_RUNNING);
     VALUE result = rb_protect(call_block, (VALUE)task, &state);
     if (!state) {
-        task_end(task, task->cancel_asked && is_guest(task) ? TASK_CANCELLED : TASK_COMPLETED, result);
+        task_end(task, task->status == TASK_CANCELLING && is_guest(task) ? TASK_CANCELLED : TASK_COMPLETED, result);
     } else if (is_exception(rb_errinfo())) {
         VALUE error = rb_errinfo();
         rb_set_errinfo(Qnil);
@@ -84,7 +83,7 @@ void task_run(struct task *task)
             guest_failed(task, error);
             return;
         }
-        bool cancelled = task->cancel_asked && !is_fatal(error) && comes_of_a_cancellation(error);
+        bool cancelled = task->status == TASK_CANCELLING && !is_fatal(error) && comes_of_a_cancellation(error);
         task_end(task, cancelled ? TASK_CANCELLED : TASK_FAILED, error);
     } else { // a kill or a throw ends the fiber
         struct death death = {.task = task, .state = state};
@@ -118,7 +117,7 @@ void task_raise_cancelled(const struct task *task, VALUE message)
 static VALUE print_report(VALUE argument)
 {
     struct task *task = (struct task *)argument;
-    if (task->status > TASK_RUNNING) loop_yield(task->owner.loop); // its spawner may be about to ask for the value
+    if (task_ended(task)) loop_yield(task->owner.loop); // its spawner may be about to ask for the value
     VALUE thread = rb_thread_current();
     if (task->claimed || !RTEST(rb_funcall(thread, id_report_on_exception, 0))) return Qnil;
     VALUE options = rb_hash_new();
@@ -199,13 +198,12 @@ static void keep_state(int *kept, int state)
 // Each step is made, whatever is raised in another: a task half ended would keep its run waiting for ever.
 void task_end(struct task *task, enum task_status status, VALUE result)
 {
-    HEDDLE_ASSERT(task->status <= TASK_RUNNING);
     task->result = result;
     scope_close_all(&task->scopes);
     task->owner.cancel_pending = false;
     bool reported = unasked(task, status), later = reported && can_wait(task);
     int state = reported && !later ? report(task) : 0;
-    task->status = status;
+    task_become(task, status);
     task->block = Qnil;
     task->storage = Qnil;
     task_unlist(task);
