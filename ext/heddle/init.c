@@ -43,6 +43,8 @@ RUBY_FUNC_EXPORTED void Init_heddle(void)
     Init_heddle_relock();
     Init_heddle_scheduler();
     Init_heddle_carrier();
+    Init_heddle_current();
+    Init_heddle_task_end();
     Init_heddle_task_run();
     Init_heddle_task_class();
     Init_heddle_run();

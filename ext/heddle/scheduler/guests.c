@@ -227,8 +227,8 @@ static VALUE forked_p(VALUE self)
 static VALUE abandon_guests(VALUE self)
 {
     struct task_loop *tasks = tasks_of(self);
-    for (struct task *task = tasks->head, *next; task; task = next) {
-        next = task->next;
+    for (struct task *task = tasks->tasks.head, *next; task; task = next) {
+        next = task->in[LIST_OF_LOOP].next;
         if (is_guest(task)) task_abandon(task);
     }
     tasks->killed = true;

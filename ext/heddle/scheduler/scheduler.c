@@ -164,7 +164,7 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     // Inherits neither the running task's deadline nor its run: a library starts its driver in whichever task asks
     // first.
     VALUE task = task_create(rb_block_proc(), Qnil, self, loop, false);
-    task_list(task_of(task), task_loop_of(loop)->run);
+    task_enlist(task_of(task), task_loop_of(loop)->run);
     return carrier_start(loop, task_of(task), true, options);
 }
 
@@ -350,7 +350,7 @@ static VALUE timeout_after(int argc, VALUE *argv, VALUE self)
  */
 static VALUE tasks(VALUE self)
 {
-    return task_loop_tasks(self);
+    return task_list_objects(&tasks_of(self)->tasks);
 }
 
 // Another thread may unblock or start a fiber, or a deadline is to come, for which the helper raises here, or a signal.

@@ -38,7 +38,7 @@ static VALUE statistics(VALUE self)
     put(hash, "spawned", counted->spawned);
     put(hash, "reused", counted->reused);
     put(hash, "retired", counted->retired);
-    put(hash, "tasks", task_loop_of(loop)->count);
+    put(hash, "tasks", task_loop_of(loop)->tasks.count);
     put(hash, "idle", loop->idle_count);
     put(hash, "timers", loop->timers.size);
     rb_hash_aset(hash, ID2SYM(rb_intern("longest_run")), DBL2NUM((double)counted->longest_run / 1e9));

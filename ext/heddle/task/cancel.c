@@ -1,90 +1,6 @@
 #include "task/cancel.h"
 
-#include "loop/interrupt.h"
-#include "loop/loop.h"
 #include "os/fork.h"
-#include "task/current.h"
-#include "task/foreign.h"
-#include "task/task_run.h"
-
-static unsigned long withdrawals;
-
-unsigned long task_withdrawals(void)
-{
-    return withdrawals;
-}
-
-static void raise_soon(struct task *task)
-{
-    task->owner.cancel_pending = true;
-    if (!task->owner.loop) {
-        foreign_cancel(task);
-    } else if (task == task_current()) {
-        owner_raise_pending(&task->owner);
-    } else if (owner_pending(&task->owner)) { // not behind a shield, where the wait goes on
-        loop_interrupt_owner(task->owner.loop, &task->owner);
-    }
-}
-
-void task_cancel(struct task *task, bool again)
-{
-    if (task->status == TASK_QUEUED) {
-        withdrawals++;
-        task_end(task, TASK_WITHDRAWN, Qnil);
-        return;
-    }
-    if (task->status != TASK_RUNNING && !(task->status == TASK_CANCELLING && again)) return;
-    task_become(task, TASK_CANCELLING);
-    task->owner.interruption = Qnil;
-    raise_soon(task);
-}
-
-void task_interrupt(struct task *task, VALUE exception)
-{
-    if (!task_runs(task)) {
-        task_cancel(task, false);
-        return;
-    }
-    if (is_guest(task) || task->owner.cancel_pending) return;
-    task->owner.interruption = exception;
-    raise_soon(task);
-}
-
-void task_withdraw(struct task *task, VALUE exception)
-{
-    if (task->owner.interruption != exception) return;
-    task->owner.interruption = Qnil;
-    task->owner.cancel_pending = false;
-}
-
-static void kill_task(struct task *task)
-{
-    if (task->owner.killed || !task_runs(task)) return;
-    task_become(task, TASK_CANCELLING);
-    task->owner.killed = task->owner.cancel_pending = true;
-    if (task->owner.loop->owner == &task->owner) {
-        owner_raise_pending(&task->owner);
-    } else {
-        loop_interrupt_owner_now(task->owner.loop, &task->owner);
-    }
-}
-
-bool task_kill(struct loop *loop, VALUE fiber)
-{
-    struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
-    if (!owner) return loop_keeps_idle(loop, fiber); // an idle carrier's task has ended already
-    kill_task(task_of_owner(owner));
-    return true;
-}
-
-void cancel_all(VALUE tasks, bool again)
-{
-    struct task *current = task_current();
-    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
-        struct task *task = task_of(RARRAY_AREF(tasks, i));
-        if (task != current) task_cancel(task, again);
-    }
-}
 
 // A task may use the time that its shields allow.
 static deadline_t end_of_shields(VALUE tasks)
@@ -95,23 +11,6 @@ static deadline_t end_of_shields(VALUE tasks)
         if (end > latest) latest = end;
     }
     return latest;
-}
-
-// The fibers of tasks that were given up, and their schedulers. Such a fiber may stand in Ruby's list of those who wait
-// for a Queue or a Mutex, by an entry on its stack: were the fiber collected, Ruby would read freed memory.
-static VALUE given_up;
-
-static void keep_for_ever(const struct task *task)
-{
-    if (NIL_P(task->owner.fiber)) return;
-    if (!given_up) rb_gc_register_mark_object(given_up = rb_ary_new());
-    rb_ary_push(given_up, rb_assoc_new(task->scheduler, task->owner.fiber));
-}
-
-void task_abandon(struct task *task)
-{
-    keep_for_ever(task);
-    task_give_up(task);
 }
 
 // Forgets the task first: a warning that raises must not have the task given up again and again.
@@ -141,7 +40,7 @@ static void wait_a_while(struct cancelling *cancelling)
 {
     deadline_t until = deadline_after(deadline_now(), cancelling->grace);
     for (;;) {
-        VALUE tasks = cancelling->tasks(cancelling->owner);
+        VALUE tasks = task_list_objects(cancelling->tasks);
         if (RARRAY_LEN(tasks) == 0) return;
         deadline_t now = deadline_now(), shields = end_of_shields(tasks);
         if (shields > now && until < deadline_after(shields, cancelling->grace))
@@ -155,7 +54,7 @@ static void wait_a_while(struct cancelling *cancelling)
 static VALUE next_round(VALUE argument)
 {
     struct cancelling *cancelling = (struct cancelling *)argument;
-    VALUE tasks = cancelling->tasks(cancelling->owner);
+    VALUE tasks = task_list_objects(cancelling->tasks);
     if (cancelling->rounds == CANCEL_ROUNDS) {
         give_up_without_shield(tasks, cancelling);
     } else {
@@ -171,7 +70,7 @@ static VALUE next_round(VALUE argument)
 static bool over(const struct cancelling *cancelling)
 {
     if (cancelling->forks != fork_count()) return true;
-    return RARRAY_LEN(cancelling->tasks(cancelling->owner)) == 0;
+    return cancelling->tasks->count == 0;
 }
 
 // Thread#kill, Fiber#kill or a throw, which must reach its goal once the rounds are over.

@@ -6,7 +6,6 @@
 #include "task/bindings.h"
 #include "task/current.h"
 #include "task/fiber_stack.h"
-#include "task/guest.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
@@ -314,7 +313,13 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
              "cannot start another fiber (%" PRIsVALUE
              "): %lu tasks have not ended, and each fiber takes two memory maps of the %lu that vm.max_map_count "
              "allows this process. Raise it (sysctl vm.max_map_count), or bound the tasks with a Heddle::FiberPool",
-             reason, (unsigned long)task_loop_of(start->loop)->count, map_limit());
+             reason, (unsigned long)task_loop_of(start->loop)->tasks.count, map_limit());
+}
+
+enum callers_turn turn_beside_guest(const struct loop *loop)
+{
+    bool in_place_of_loop = loop->owner == loop->root || (loop->owner->self && task_of_owner(loop->owner)->pushed);
+    return in_place_of_loop ? TURN_FIRST : TURN_LAST;
 }
 
 static enum callers_turn turn_beside(const struct task *task)

@@ -7,6 +7,11 @@
 #include "loop/loop.h"
 #include "task/task.h"
 
+// When the caller continues that switches to a guest. What runs in place of the library's own loop (code outside of any
+// task, or an object that was pushed) does so as soon as the guest waits, because there a fiber that waits switches to
+// the loop. Async 2.23 wakes all waiters of a notification so, one right after the other.
+enum callers_turn turn_beside_guest(const struct loop *loop);
+
 // Runs the task at once, on an idle carrier if there is one and `fresh` is false. `options`: keywords for Fiber.new, or
 // nil. Returns the task's fiber. Raises Heddle::LimitReached if the system has no room for another fiber.
 VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE options);

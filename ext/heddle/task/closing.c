@@ -19,7 +19,7 @@ struct closing {
 static void wait_for_tasks(VALUE self, deadline_t until)
 {
     struct task_loop *tasks = tasks_of(self);
-    if (tasks->count == 0) return;
+    if (tasks->tasks.count == 0) return;
     tasks->drain_fiber = rb_fiber_current();
     loop_block(&tasks->loop, self, until == DEADLINE_NEVER ? until : until - deadline_now());
     tasks->drain_fiber = 0;
@@ -29,7 +29,7 @@ static VALUE drain(VALUE argument)
 {
     struct closing *closing = (struct closing *)argument;
     const struct task_loop *tasks = tasks_of(closing->scheduler);
-    while (tasks->count > 0) {
+    while (tasks->tasks.count > 0) {
         // A fiber may call exit while all others wait.
         if (closing->until == DEADLINE_NEVER && !NIL_P(tasks->fatal)) closing->until = deadline_now() + END_GRACE;
         if (closing->until != DEADLINE_NEVER && deadline_now() >= closing->until) break;
@@ -42,10 +42,10 @@ static VALUE drain(VALUE argument)
 static VALUE cancel_rest(VALUE argument)
 {
     VALUE self = ((struct closing *)argument)->scheduler;
-    struct cancelling cancelling = {
-        .owner = self, .tasks = task_loop_tasks, .wait = wait_for_tasks, .grace = CANCEL_GRACE};
     const struct task_loop *tasks = tasks_of(self);
-    if (tasks->count > 0 && tasks->loop.fork_count == fork_count()) cancel_and_wait(&cancelling);
+    struct cancelling cancelling = {
+        .owner = self, .tasks = &tasks->tasks, .wait = wait_for_tasks, .grace = CANCEL_GRACE};
+    if (tasks->tasks.count > 0 && tasks->loop.fork_count == fork_count()) cancel_and_wait(&cancelling);
     return Qnil;
 }
 

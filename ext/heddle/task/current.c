@@ -1,10 +1,26 @@
 #include "task/current.h"
 
-#include "task/foreign.h"
+#include "task/bindings.h"
+
+static ID id_task;
+
+// Under a foreign scheduler: the task that the current fiber runs, or NULL.
+static struct task *foreign_current_task(void)
+{
+    VALUE object = rb_thread_local_aref(rb_thread_current(), id_task);
+    if (NIL_P(object)) return NULL;
+    struct task *task = task_of(object);
+    return task_runs(task) ? task : NULL;
+}
 
 struct task *task_current(void)
 {
     struct loop *loop = place_of_thread().loop;
     if (!loop) return foreign_current_task();
     return loop->owner->self ? task_of_owner(loop->owner) : NULL;
+}
+
+void Init_heddle_current(void)
+{
+    id_task = rb_intern("__heddle_task__");
 }

@@ -1,6 +1,5 @@
 #include "task/foreign.h"
 
-#include "scope/foreign_scope.h"
 #include "task/bindings.h"
 #include "task/task_run.h"
 
@@ -30,27 +29,6 @@ void foreign_start(struct task *task)
     if (!state) return;
     if (task->status == TASK_QUEUED) task_end(task, TASK_WITHDRAWN, Qnil); // nobody must wait for it
     rb_jump_tag(state);
-}
-
-struct task *foreign_current_task(void)
-{
-    VALUE object = rb_thread_local_aref(rb_thread_current(), id_task);
-    if (NIL_P(object)) return NULL;
-    struct task *task = task_of(object);
-    return task_runs(task) ? task : NULL;
-}
-
-void foreign_cancel(struct task *task)
-{
-    VALUE error = task->owner.interruption;
-    task->owner.interruption = Qnil;
-    if (NIL_P(error)) {
-        VALUE message = rb_sprintf("%" PRIsVALUE " was cancelled", task->owner.self);
-        error = rb_exc_new_str(heddle_eCancellation, message);
-    }
-    task->owner.cancel_pending = false;
-    if (task == foreign_current_task()) rb_exc_raise(error);
-    foreign_interrupt(task->scheduler, task->owner.fiber, error);
 }
 
 void Init_heddle_foreign(void)

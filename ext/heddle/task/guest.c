@@ -7,12 +7,6 @@
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
-enum callers_turn turn_beside_guest(const struct loop *loop)
-{
-    bool in_place_of_loop = loop->owner == loop->root || (loop->owner->self && task_of_owner(loop->owner)->pushed);
-    return in_place_of_loop ? TURN_FIRST : TURN_LAST;
-}
-
 bool guest_is_transient(VALUE guest)
 {
     return RTEST(rb_attr_get(guest, rb_intern("@transient")));
@@ -36,7 +30,7 @@ static VALUE run_fiber(VALUE argument)
 static VALUE forget_unstarted(VALUE argument)
 {
     struct task *task = ((const struct start *)argument)->task;
-    if (!task->owner.wait) guest_ended(task);
+    if (!task->owner.wait) task_fiber_ended(task);
     return Qnil;
 }
 
@@ -48,7 +42,7 @@ void guest_start(struct loop *loop, VALUE fiber, VALUE guest, const struct guest
     task->owner.fiber = fiber;
     task->owner.ends_with_fiber = true;
     fiber_index_add(&loop->running, &task->owner.fiber);
-    task_list(task, bonds->run);
+    task_enlist(task, bonds->run);
     task_become(task, TASK_RUNNING);
     loop->statistics.spawned++;
     struct start start = {.loop = loop, .task = task};
@@ -61,7 +55,7 @@ void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_b
     VALUE object = task_create(block, Qnil, loop->self, loop, bonds->inherits);
     struct task *task = task_of(object);
     task->owner.guest = guest;
-    task_list(task, bonds->run);
+    task_enlist(task, bonds->run);
     carrier_start(loop, task, false, Qnil);
     RB_GC_GUARD(object);
 }
@@ -73,29 +67,7 @@ void guest_release(struct task *task)
         outer = scope->outer;
         if (scope->inherited) scope_close(scope);
     }
-    if (NIL_P(task->run)) return;
-    VALUE run = task->run;
-    task->run = Qnil;
-    int state = run_remove(run, task);
-    if (state) rb_jump_tag(state);
-}
-
-void guest_failed(struct task *task, VALUE error)
-{
-    struct loop *loop = task->owner.loop;
-    if (loop->fork_count != fork_count() || !loop->root->wait) { // in a child of fork, which ends by the error
-        task_end(task, TASK_FAILED, error);
-        return;
-    }
-    guest_ended(task);
-    loop_raise_at_root(loop, error);
-}
-
-void guest_ended(struct task *task)
-{
-    VALUE object = task->owner.self;
-    if (task_runs(task)) task_end(task, task->status == TASK_CANCELLING ? TASK_CANCELLED : TASK_COMPLETED, Qnil);
-    RB_GC_GUARD(object);
+    task_leave_run(task);
 }
 
 bool guest_put_off(struct task *task, VALUE exception)

@@ -3,12 +3,7 @@
 #ifndef HEDDLE_TASK_GUEST_H
 #define HEDDLE_TASK_GUEST_H
 
-#include "task/task.h"
-
-// When the caller continues that switches to a guest. What runs in place of the library's own loop (code outside of any
-// task, or an object that was pushed) does so as soon as the guest waits, because there a fiber that waits switches to
-// the loop. Async 2.23 wakes all waiters of a notification so, one right after the other.
-enum callers_turn turn_beside_guest(const struct loop *loop);
+#include "task/carrier.h"
 
 // Returns whether the library's task serves others, and ends with the last of them.
 bool guest_is_transient(VALUE guest);
@@ -27,13 +22,6 @@ void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_b
 
 // Unties a guest that has started.
 void guest_release(struct task *task);
-
-// The guest's block was left by an exception that the library does not keep, or an object that was pushed has raised
-// one: raises it where the loop was started.
-void guest_failed(struct task *task, VALUE error);
-
-// The guest's fiber has ended.
-void guest_ended(struct task *task);
 
 // If the guest is inside of a shield: the exception, by which the library stops it, is raised after the shield. Returns
 // false otherwise.

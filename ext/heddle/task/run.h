@@ -2,16 +2,25 @@
 #ifndef HEDDLE_TASK_RUN_H
 #define HEDDLE_TASK_RUN_H
 
-#include "task/task.h"
+#include "task/cancel.h"
 
-void run_add(VALUE run, struct task *task);
+enum { FAILURES_KEPT = 64 };
 
-// Take the task from its run, however a scheduler that wakes the run's waiters fails. They return the state of what was
-// raised meanwhile, for rb_jump_tag, or 0.
-int run_remove(VALUE run, struct task *task);
-int run_task_ended(VALUE run, struct task *task);
+struct run {
+    VALUE block;
+    struct task_list tasks;
+    VALUE main;                    // the task that runs the block
+    VALUE failures[FAILURES_KEPT]; // tasks that failed, in order; an Array could fail to grow while a task ends
+    size_t failed;
+    VALUE fatal; // an error that ends the whole run: the block's own, SystemExit, a signal; or nil
+    VALUE waiters;
+    struct cancelling cancelling;
+    unsigned forks; // fork_count() at the start: in a child of fork the tasks are the parent's, and never end
+};
 
-// Returns whether the run itself will raise this task's error, so that the error need not be reported.
-bool run_raises_itself(VALUE run, const struct task *task);
+static inline struct run *run_of(VALUE object)
+{
+    return RTYPEDDATA_DATA(object); // a receiver of our own method, or a task's own
+}
 
 #endif

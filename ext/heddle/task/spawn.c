@@ -56,7 +56,7 @@ static VALUE enlist(VALUE self, VALUE scheduler)
     struct task *task = task_of(self);
     const struct task *parent = task_current();
     task_settle(task, scheduler);
-    task_list(task, parent ? parent->run : Qnil);
+    task_enlist(task, parent ? parent->run : Qnil);
     return self;
 }
 
@@ -143,7 +143,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
         run = parent ? parent->run : Qnil;
     }
     VALUE object = task_create(block, name, scheduler, loop, true);
-    task_list(task_of(object), run);
+    task_enlist(task_of(object), run);
     start(task_of(object));
     return object;
 }

@@ -22,7 +22,7 @@ void task_mark(struct task *task)
     scope_chain_mark(&task->scopes);
 }
 
-static void mark(void *pointer)
+static void task_mark_record(void *pointer)
 {
     task_mark(pointer);
 }
@@ -31,7 +31,7 @@ static void mark(void *pointer)
 // was a twentieth of a task's cost. Records beyond SPARES are freed.
 enum { SPARES = 1024 };
 
-static struct task *spares; // linked by `next`
+static struct task *spares; // linked by `in[0].next`
 static uint32_t spare_count;
 // A Ractor's thread may collect tasks while ours makes one. A thread that finds the flag taken does without a spare.
 static atomic_flag spares_taken = ATOMIC_FLAG_INIT;
@@ -41,7 +41,7 @@ static bool keep_spare(struct task *task)
     if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return false;
     bool room = spare_count < SPARES;
     if (room) {
-        task->next = spares;
+        task->in[0].next = spares;
         spares = task;
         spare_count++;
     }
@@ -54,14 +54,14 @@ static struct task *take_spare(void)
     if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return NULL;
     struct task *task = spares;
     if (task) {
-        spares = task->next;
+        spares = task->in[0].next;
         spare_count--;
     }
     atomic_flag_clear_explicit(&spares_taken, memory_order_release);
     return task;
 }
 
-static void release(void *pointer)
+static void task_release(void *pointer)
 {
     if (!keep_spare(pointer)) xfree(pointer);
 }
@@ -73,7 +73,7 @@ static struct task *new_task(void)
     return task ? memset(task, 0, sizeof(*task)) : ZALLOC(struct task);
 }
 
-static size_t memsize(const void *pointer)
+static size_t task_memsize(const void *pointer)
 {
     (void)pointer;
     return sizeof(struct task);
@@ -83,7 +83,7 @@ static size_t memsize(const void *pointer)
 // write barrier for each scope. References are pinned because the loop goes by the addresses of fibers.
 static const rb_data_type_t task_type = {
     .wrap_struct_name = "Heddle::Task",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .function = {.dmark = task_mark_record, .dfree = task_release, .dsize = task_memsize},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
@@ -126,4 +126,37 @@ struct task *task_new(struct loop *loop, VALUE scheduler)
     task_init(task, loop, scheduler);
     task->storage = Qundef;
     return task;
+}
+
+// ---- lists
+
+void task_list_add(struct task_list *list, struct task *task)
+{
+    task->in[list->kind].prev = list->tail;
+    *(list->tail ? &list->tail->in[list->kind].next : &list->head) = task;
+    list->tail = task;
+    list->count++;
+}
+
+void task_list_remove(struct task_list *list, struct task *task)
+{
+    struct task *prev = task->in[list->kind].prev, *next = task->in[list->kind].next;
+    *(prev ? &prev->in[list->kind].next : &list->head) = next;
+    *(next ? &next->in[list->kind].prev : &list->tail) = prev;
+    task->in[list->kind].prev = task->in[list->kind].next = NULL;
+    list->count--;
+}
+
+void task_list_mark(const struct task_list *list)
+{
+    for (const struct task *task = list->head; task; task = task->in[list->kind].next)
+        rb_gc_mark(task->owner.self);
+}
+
+VALUE task_list_objects(const struct task_list *list)
+{
+    VALUE all = rb_ary_new();
+    for (const struct task *task = list->head; task; task = task->in[list->kind].next)
+        rb_ary_push(all, task->owner.self);
+    return all;
 }

@@ -16,21 +16,29 @@ enum task_status {
     TASK_WITHDRAWN // cancelled before its block was called
 };
 
+// Tasks that have not ended, in order of their start.
+struct task_list {
+    struct task *head, *tail;
+    size_t count;
+    enum { LIST_OF_LOOP, LIST_OF_RUN, TASK_LISTS } kind;
+};
+
 struct task {
     struct wait_owner owner; // first: a loop knows only the owner
     VALUE block;
     VALUE name;
-    VALUE result;             // value or exception
-    VALUE waiters;            // waiters for its end, see join.h
-    VALUE scheduler;          // the scheduler that runs it
-    VALUE storage;            // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
-    VALUE run;                // the Heddle::Run it belongs to, or nil
-    VALUE on_end;             // called with the task after its end; may return a queued task to run next; or nil
-    struct task *prev, *next; // in the loop's list
-    struct task *run_prev, *run_next; // in the run's list
+    VALUE result;    // value or exception
+    VALUE waiters;   // waiters for its end, see join.h
+    VALUE scheduler; // the scheduler that runs it
+    VALUE storage;   // for a reused fiber: a copy of the spawner's Fiber#storage, or nil
+    VALUE run;       // the Heddle::Run it belongs to, or nil
+    VALUE on_end;    // called with the task after its end; may return a queued task to run next; or nil
+    struct {
+        struct task *prev, *next;
+    } in[TASK_LISTS]; // its places in the lists of its loop and of its run
     struct scope_chain scopes;
     enum task_status status;
-    bool listed;  // in the loop's list
+    bool listed;  // in its loop's list
     bool posted;  // by another thread, to the inbox
     bool pushed;  // to stand behind the ready fibers, see carrier_queue
     bool claimed; // code asked for its value
@@ -77,5 +85,12 @@ struct task *task_new(struct loop *loop, VALUE scheduler);
 void task_init(struct task *task, struct loop *loop, VALUE scheduler);
 
 void task_mark(struct task *task);
+
+void task_list_add(struct task_list *list, struct task *task);
+void task_list_remove(struct task_list *list, struct task *task);
+void task_list_mark(const struct task_list *list);
+
+// An Array of the tasks.
+VALUE task_list_objects(const struct task_list *list);
 
 #endif

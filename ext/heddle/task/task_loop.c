@@ -1,14 +1,13 @@
 #include "task/task_loop.h"
 
 #include "scope/thread_scope.h"
-#include "task/guest.h"
-#include "task/run.h"
+#include "task/task_end.h"
 
 // ---- the functions that the loop calls for the owners of its waits
 
 static void fiber_ended(struct wait_owner *owner)
 {
-    guest_ended(task_of_owner(owner));
+    task_fiber_ended(task_of_owner(owner));
 }
 
 // Code outside of any task is bound by its thread's deadlines.
@@ -28,12 +27,9 @@ static void orphan(struct task *task)
 static void abandon(struct loop *loop)
 {
     struct task_loop *tasks = task_loop_of(loop);
-    for (struct task *task = tasks->head, *next; task; task = next) {
-        next = task->next;
+    for (struct task *task = tasks->tasks.head; task; task = task->in[LIST_OF_LOOP].next)
         orphan(task);
-    }
-    tasks->head = tasks->tail = NULL;
-    tasks->count = 0;
+    tasks->tasks = (struct task_list){.kind = LIST_OF_LOOP};
     tasks->drain_fiber = tasks->inbox = 0;
     tasks->posted = tasks->fatal = tasks->run = Qnil;
 }
@@ -57,8 +53,7 @@ static void task_loop_mark(void *pointer)
     rb_gc_mark(tasks->fatal);
     task_mark(&tasks->root);
     task_mark(&tasks->system);
-    for (struct task *task = tasks->head; task; task = task->next)
-        rb_gc_mark(task->owner.self);
+    task_list_mark(&tasks->tasks);
 }
 
 static void task_loop_release(void *pointer)
@@ -95,51 +90,6 @@ VALUE task_loop_allocate(VALUE klass)
 }
 
 // ---- the tasks that have not ended
-
-VALUE task_loop_tasks(VALUE scheduler)
-{
-    struct task_loop *tasks = task_loop_of(loop_of(scheduler));
-    VALUE all = rb_ary_new();
-    for (struct task *task = tasks->head; task; task = task->next)
-        rb_ary_push(all, task->owner.self);
-    return all;
-}
-
-static void list(struct task_loop *tasks, struct task *task)
-{
-    task->prev = tasks->tail;
-    if (tasks->tail) {
-        tasks->tail->next = task;
-    } else {
-        tasks->head = task;
-    }
-    tasks->tail = task;
-    tasks->count++;
-    tasks->guests += is_guest(task);
-    task->listed = true;
-}
-
-void task_unlist(struct task *task)
-{
-    if (!task->listed) return;
-    struct loop *loop = task->owner.loop;
-    struct task_loop *tasks = task_loop_of(loop);
-    task->listed = false;
-    if (task->prev) {
-        task->prev->next = task->next;
-    } else {
-        tasks->head = task->next;
-    }
-    if (task->next) {
-        task->next->prev = task->prev;
-    } else {
-        tasks->tail = task->prev;
-    }
-    task->prev = task->next = NULL;
-    tasks->count--;
-    tasks->guests -= is_guest(task);
-    if (tasks->count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
-}
 
 static void inherit(struct task *task, struct scope *from)
 {
@@ -181,7 +131,7 @@ static void inherit_deadline(struct task *task)
 
 void task_loop_call_returned(struct loop *loop, uint64_t call)
 {
-    for (struct task *task = task_loop_of(loop)->head; task; task = task->next) {
+    for (struct task *task = task_loop_of(loop)->tasks.head; task; task = task->in[LIST_OF_LOOP].next) {
         struct scope *scope = task->scopes.innermost;
         while (scope && !(scope->inherited && scope->call == call))
             scope = scope->outer;
@@ -211,13 +161,6 @@ VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, b
     }
     RB_GC_GUARD(self);
     return self;
-}
-
-void task_list(struct task *task, VALUE run)
-{
-    if (task->owner.loop) list(task_loop_of(task->owner.loop), task);
-    task->run = run;
-    if (!NIL_P(run)) run_add(run, task);
 }
 
 // ---- work from other threads

@@ -6,19 +6,18 @@
 #include "task/task.h"
 
 struct task_loop {
-    struct loop loop;         // first: the room loop/ knows nothing of the rest
-    struct task root;         // stands for code outside of any task: the caller of the outermost run
-    struct task system;       // stands for fibers between two tasks, and for the inbox: they receive no interrupt
-    struct task *head, *tail; // all tasks that have not ended, in order of their start
-    size_t count;
-    size_t guests;     // of them, tasks that stand for those of another library
-    VALUE run;         // the Heddle::Run that set this scheduler, to which tasks of Fiber.schedule belong; or nil
-    VALUE inbox;       // the fiber that starts tasks that other threads post, see carrier.h; or 0
-    VALUE posted;      // Array of tasks for the inbox, or nil
-    VALUE fatal;       // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
-    VALUE drain_fiber; // the fiber that waits for the last task to end, or 0
-    bool killed;       // Thread#kill ended the run that set this scheduler
-    bool starts_unbound; // the next guest inherits nothing
+    struct loop loop;       // first: the room loop/ knows nothing of the rest
+    struct task root;       // stands for code outside of any task: the caller of the outermost run
+    struct task system;     // stands for fibers between two tasks, and for the inbox: they receive no interrupt
+    struct task_list tasks; // all that have not ended
+    size_t guests;          // of them, tasks that stand for those of another library
+    VALUE run;              // the Heddle::Run that set this scheduler, to which tasks of Fiber.schedule belong; or nil
+    VALUE inbox;            // the fiber that starts tasks that other threads post, see carrier.h; or 0
+    VALUE posted;           // Array of tasks for the inbox, or nil
+    VALUE fatal;            // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
+    VALUE drain_fiber;      // the fiber that waits for the last task to end, or 0
+    bool killed;            // Thread#kill ended the run that set this scheduler
+    bool starts_unbound;    // the next guest inherits nothing
 };
 
 // Allocates an object of Heddle::Scheduler or a subclass.
@@ -44,11 +43,8 @@ static inline void task_loop_between_tasks(struct loop *loop)
 
 // ---- the tasks that have not ended
 
-// An Array of the tasks, in the order of their start.
-VALUE task_loop_tasks(VALUE scheduler);
-
 // Makes a task for `loop` (NULL under a foreign scheduler). `inherits`: the deadline in force here binds the task.
-// Before task_list nothing else refers to the task, so that an exception may come in between.
+// Before task_enlist nothing else refers to the task, so that an exception may come in between.
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits);
 
 // A call has returned before its deadline: its tasks that go on are no longer bound by that.
@@ -56,12 +52,6 @@ void task_loop_call_returned(struct loop *loop, uint64_t call);
 
 // Gives a task that has not started the scheduler that will run it.
 void task_settle(struct task *task, VALUE scheduler);
-
-// From now on the task's loop and the run (or nil) wait for its end.
-void task_list(struct task *task, VALUE run);
-
-// Removes a task that has ended from its loop's list.
-void task_unlist(struct task *task);
 
 // ---- work from other threads
 
