@@ -6,16 +6,14 @@ require "tsort"
 # and rooms above it, may include a room's headers. The compiler refuses a call without a declaration, so includes show
 # all calls. The files of a room do not call each other in circles.
 class Architecture
-  ROOF = "init.c" # calls all rooms: a room of its own
   # From the bottom up; rooms of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
     [""], ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "names"], ["scheduler"], ["stream", "wire"],
     ["net_http", "db"],
-    ["memcached", "mysql", "postgresql", "sqlite", "simulation"],
-    [ROOF]
+    ["memcached", "mysql", "postgresql", "sqlite", "simulation"]
   ].freeze
   # Rooms that still have circles. A room that has lost its own is found, and leaves this list.
-  CIRCLES = %w[loop scheduler net_http memcached mysql postgresql sqlite].freeze
+  CIRCLES = %w[net_http memcached mysql postgresql sqlite].freeze
   GROUND = "ext/heddle"
   # A function that other files can call, at its definition.
   FUNCTION = /^(?!static\b)[A-Za-z][\w *]*[ *](\w+)\([^;{}]*\)\n\{/
@@ -37,7 +35,7 @@ class Architecture
 
   # @return [String] the rooms, the highest first, each with the rooms that it uses
   def picture
-    rooms = ROWS.reverse.flatten - [ROOF]
+    rooms = ROWS.reverse.flatten
     width = rooms.map { |room| name(room).size }.max
     rooms.map do |room|
       "#{name(room).ljust(width)}  #{uses(room).map { |used| name(used) }.join(", ")}".rstrip
@@ -107,8 +105,6 @@ class Architecture
   end
 
   def folder(file)
-    return ROOF if file == ROOF
-
     (File.dirname(file) == ".") ? "" : File.dirname(file)
   end
 end

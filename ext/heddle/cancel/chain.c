@@ -1,7 +1,6 @@
 // A scope, and the chain of those that are open: which deadlines, shields and filters bind.
 #include "cancel/chain.h"
 
-#include "cancel/bindings.h"
 #include "cancel/scope_fiber.h"
 
 static VALUE cScope;
@@ -32,6 +31,8 @@ static size_t scope_memsize(const void *pointer)
     return sizeof(struct scope);
 }
 
+// None of these three types is WB_PROTECTED: scopes come and go all the time, and a write barrier for each would cost
+// more than marking them again. What they refer to is pinned: addresses of fibers and threads are compared.
 static const rb_data_type_t scope_type = {
     .wrap_struct_name = "Heddle::Scope",
     .function = {.dmark = scope_mark, .dfree = scope_release, .dsize = scope_memsize},

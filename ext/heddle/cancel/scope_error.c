@@ -1,7 +1,6 @@
 // What the waits of a scope raise once its time is over.
 #include "cancel/chain.h"
 
-#include "cancel/bindings.h"
 #include "os/peer.h"
 
 #include <poll.h>

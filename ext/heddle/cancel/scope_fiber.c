@@ -1,6 +1,5 @@
 #include "cancel/scope_fiber.h"
 
-#include "cancel/bindings.h"
 #include "os/fork.h"
 
 #include <string.h>
@@ -19,7 +18,7 @@ static VALUE try_to_resume(RB_BLOCK_CALL_FUNC_ARGLIST(fiber, unused))
     return rb_fiber_resume(fiber, 0, NULL);
 }
 
-static VALUE ask(VALUE fiber)
+static VALUE scope_fiber_ask(VALUE fiber)
 {
     return rb_fiber_resume(rb_fiber_new(try_to_resume, Qnil), 1, &fiber);
 }
@@ -29,7 +28,7 @@ static VALUE ask(VALUE fiber)
 static bool fiber_can_yield(VALUE fiber)
 {
     int state = 0;
-    rb_protect(ask, fiber, &state);
+    rb_protect(scope_fiber_ask, fiber, &state);
     VALUE error = rb_errinfo();
     if (state && !RTEST(rb_obj_is_kind_of(error, eFiberError)))
         rb_jump_tag(state); // an interrupt; nothing has changed yet

@@ -1,7 +1,5 @@
 #include "loop/callers.h"
 
-#include "loop/bindings.h"
-
 #include <ruby/debug.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 // Exceptions that other fibers and threads raise in a fiber that relocks a Mutex, see doc/adr/0014: the fiber raises
 // them once it holds the Mutex.
-#include "loop/bindings.h"
 #include "loop/internals.h"
 
 // A variable of the fiber itself, as in early_wake.c: an Array of the exceptions.
@@ -33,7 +32,7 @@ void raise_in_wait(struct loop *loop, VALUE exception, bool relock)
     }
 }
 
-static VALUE take(struct loop *loop, VALUE fiber)
+static VALUE deferred_take(struct loop *loop, VALUE fiber)
 {
     if (!loop->deferred) return Qnil;
     VALUE deferred = rb_attr_get(fiber, id_deferred);
@@ -44,13 +43,13 @@ static VALUE take(struct loop *loop, VALUE fiber)
 
 void loop_raise_deferred(struct loop *loop)
 {
-    VALUE fiber = rb_fiber_current(), exception = take(loop, fiber);
+    VALUE fiber = rb_fiber_current(), exception = deferred_take(loop, fiber);
     if (!NIL_P(exception)) raise_here(fiber, exception);
 }
 
 void loop_forget_deferred(struct loop *loop)
 {
-    while (!NIL_P(take(loop, rb_fiber_current())))
+    while (!NIL_P(deferred_take(loop, rb_fiber_current())))
         continue;
 }
 

@@ -1,6 +1,5 @@
 #include "loop/early_wake.h"
 
-#include "loop/bindings.h"
 #include "loop/callers.h"
 #include "loop/loop.h"
 

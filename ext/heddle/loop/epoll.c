@@ -86,7 +86,7 @@ static uint32_t epoll_events(short events)
            (events & POLLPRI ? EPOLLPRI : 0);
 }
 
-static int arm(void *state, struct loop_wait *wait, short asked)
+static int epoll_arm(void *state, struct loop_wait *wait, short asked)
 {
     struct epoll *epoll = state;
     struct registration *registration = registration_of(epoll, wait->descriptor);
@@ -161,7 +161,7 @@ static int wait_epoll(void *state, int64_t timeout, deadline_t until)
     return errno;
 }
 
-static int collect(void *state, struct poller *poller)
+static int epoll_collect(void *state, struct poller *poller)
 {
     struct epoll *epoll = state;
     int count = epoll->found, found = count;
@@ -191,7 +191,7 @@ static int collect(void *state, struct poller *poller)
     return found;
 }
 
-const struct backend backend_epoll = {"epoll", probe,   open_epoll, close_epoll, arm,
-                                      disarm,  closing, wait_epoll, collect};
+const struct backend backend_epoll = {"epoll", probe,   open_epoll, close_epoll,  epoll_arm,
+                                      disarm,  closing, wait_epoll, epoll_collect};
 
 #endif

@@ -7,7 +7,7 @@
 // The kernel may refuse later what it allowed first: a seccomp filter is installed, memory is short, or other code
 // closes the ring's descriptor. No task has done anything wrong then, so the poller changes to another backend.
 
-static void forget(struct loop_wait *wait, void *unused)
+static void fall_back_forget(struct loop_wait *wait, void *unused)
 {
     (void)unused;
     wait->armed = false;
@@ -19,7 +19,7 @@ struct arming {
     int error;
 };
 
-static VALUE arm(VALUE argument)
+static VALUE fall_back_arm(VALUE argument)
 {
     struct arming *arming = (struct arming *)argument;
     arming->error = descriptor_ask(arming->poller, arming->wait);
@@ -31,7 +31,7 @@ static int arm_or_fail(struct poller *poller, struct loop_wait *wait)
 {
     struct arming arming = {.poller = poller, .wait = wait};
     int raised = 0;
-    rb_protect(arm, (VALUE)&arming, &raised);
+    rb_protect(fall_back_arm, (VALUE)&arming, &raised);
     if (!raised) return arming.error;
     rb_set_errinfo(Qnil);
     return ENOMEM;
@@ -58,7 +58,7 @@ void poller_fall_back(struct poller *poller, int error)
     poller->backend = next;
     poller->backend_state = state;
     failed->close(failed_state, false);
-    wait_slab_each(&poller->waits, forget, NULL);
+    wait_slab_each(&poller->waits, fall_back_forget, NULL);
     for (int i = 0; i < poller->descriptor_capacity; i++)
         arm_again(poller, poller->descriptors[i].waits);
     // Not Kernel#warn: this may run within any wait of any fiber, where no Ruby code must run.

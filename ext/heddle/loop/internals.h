@@ -1,7 +1,8 @@
 // Shared by the files of a loop: switching.c (the ready queue and polling), parking.c (how a fiber waits), selection.c
-// (waits for several descriptors), starting.c (how a fiber starts another), admission.c (operations that end without
-// parking), sending.c (bytes that are sent later), unblock.c (wakes blocked fibers), outside.c (raising in a waiting
-// fiber), deferred.c (exceptions that wait for a relock to end), loop.c (a loop's life).
+// (waits for several descriptors), descriptor_wait.c (waits for one), starting.c (how a fiber starts another),
+// admission.c (operations that end without parking), sending.c (bytes that are sent later), unblock.c (wakes blocked
+// fibers), outside.c (raising in a waiting fiber), deferred.c (exceptions that wait for a relock to end), loop.c (a
+// loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -82,8 +83,6 @@ void raise_in_wait(struct loop *loop, VALUE exception, bool relock);
 
 // Removes every pointer to the record, however the fiber came to the end of its wait.
 void parking_detach(struct loop *loop, struct loop_wait *wait);
-
-// ---- sending.c
 
 // Sends what is not sent yet, unless `forked`: then the parent does. Removes it from the list.
 void send_end(struct loop *loop, struct loop_send *send, bool forked);

@@ -130,13 +130,6 @@ void loop_raise_at_root(struct loop *loop, VALUE exception)
     if (wait->state == WAIT_PARKED) ready_push_first(loop, wait);
 }
 
-void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner)
-{
-    // Several fibers share the owner `system` and end their waits in any order: its `wait` may be over.
-    if (owner->wait && owner != loop->system) loop_wake(loop, owner->wait);
-    if (loop->poller.wakeup) wakeup_nudge(loop->poller.wakeup);
-}
-
 void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner)
 {
     // A fiber whose wait has completed, or that is behind a shield, raises at its next wait.

@@ -7,7 +7,6 @@
 #include "os/fork.h"
 
 #include <errno.h>
-#include <poll.h>
 
 static void expire_wait(struct timer *timer)
 {
@@ -119,6 +118,28 @@ void parking_detach(struct loop *loop, struct loop_wait *wait)
     if (wait->state == WAIT_READY && wait->kind != WAIT_MEMBER) ready_remove(loop, wait);
     descriptor_leave(&loop->poller, wait);
     unindex_wait(loop, wait);
+}
+
+static void forget_send(struct loop *loop, struct loop_send *send)
+{
+    struct loop_send *before = NULL;
+    for (struct loop_send *listed = loop->sends; listed != send; listed = listed->next) {
+        if (!listed) return; // in a child of fork, which has cleared the list
+        before = listed;
+    }
+    *(before ? &before->next : &loop->sends) = send->next;
+    if (loop->last_send == send) loop->last_send = before;
+    loop->poller.descriptors[send->descriptor].sends = false;
+}
+
+void send_end(struct loop *loop, struct loop_send *send, bool forked)
+{
+    if (send->done) return;
+    send->done = true;
+    forget_send(loop, send);
+    if (forked) return;
+    loop->statistics.system_calls++;
+    send->send(send);
 }
 
 static VALUE park_end(VALUE argument)
@@ -242,50 +263,4 @@ void loop_yield(struct loop *loop)
         return;
     }
     park_for_turn((struct parking){.loop = loop, .span = DEADLINE_NEVER, .turn = TURN_LAST});
-}
-
-static int look(struct loop *loop, int descriptor, short events)
-{
-    struct pollfd now = {.fd = descriptor, .events = events};
-    loop->statistics.system_calls++;
-    int count = poll(&now, 1, 0);
-    if (count < 0) return errno == EINTR ? 0 : -errno;
-    if (now.revents & POLLNVAL) return -EBADF;
-    return descriptor_answer(events, now.revents);
-}
-
-short loop_urgent(struct loop *loop, int descriptor, short asked)
-{
-    struct pollfd now = {.fd = descriptor, .events = asked};
-    loop->statistics.system_calls++;
-    if (poll(&now, 1, 0) < 0 || now.revents & POLLNVAL) return asked; // the next read or write reports it
-    short found = now.revents;
-    if (found & (POLLHUP | POLLERR)) found |= POLLIN;
-    if (found & POLLERR) found |= POLLOUT;
-    return found & asked;
-}
-
-int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
-{
-    // A descriptor is nearly always ready for writing (a connect on loopback, a socket buffer with room), and a zero
-    // timeout asks for the current state: so poll first. If something is pending for the task, a wait would raise; the
-    // poll avoids that where no wait is needed.
-    if (span == 0 || (events & POLLOUT) || owner_pending(loop->owner)) {
-        int found = look(loop, descriptor, events);
-        if (found || span == 0) {
-            loop_use_budget(loop);
-            return found;
-        }
-    }
-    struct parking parking = {.loop = loop, .span = span};
-    do {
-        parking_begin(&parking, WAIT_DESCRIPTOR);
-        parking.wait->descriptor = descriptor;
-        parking.wait->events = events;
-        park(&parking);
-    } while (!parking_over(&parking));
-    if (parking.error) return -parking.error;
-    if (parking.completed) return parking.revents;
-    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
-    return look(loop, descriptor, events);
 }

@@ -1,5 +1,5 @@
-#include "loop/poller.h"
 #include "loop/poll_now.h"
+#include "loop/poller.h"
 #include "simulated.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ static void remove_at(struct poll_set *set, nfds_t place)
     set->places[set->asked[place].fd] = place;
 }
 
-static int arm(void *state, struct loop_wait *wait, short asked)
+static int poll_arm(void *state, struct loop_wait *wait, short asked)
 {
     struct poll_set *set = state;
     nfds_t *place = place_of(set, wait->descriptor);
@@ -127,7 +127,7 @@ static void collect_in_any_order(struct poll_set *set, struct poller *poller)
     xfree(ready);
 }
 
-static int collect(void *state, struct poller *poller)
+static int poll_collect(void *state, struct poller *poller)
 {
     struct poll_set *set = state;
     int found = set->found;
@@ -145,4 +145,5 @@ static int collect(void *state, struct poller *poller)
     return found;
 }
 
-const struct backend backend_poll = {"poll", probe, open_set, close_set, arm, disarm, NULL, wait_set, collect};
+const struct backend backend_poll = {"poll", probe, open_set, close_set,   poll_arm,
+                                     disarm, NULL,  wait_set, poll_collect};

@@ -16,28 +16,6 @@ bool loop_gains_by_sending_later(const struct loop *loop, int descriptor)
     return passed >= LONG_TURN * turns && passed < TOO_LONG_TURN * turns;
 }
 
-static void forget(struct loop *loop, struct loop_send *send)
-{
-    struct loop_send *before = NULL;
-    for (struct loop_send *listed = loop->sends; listed != send; listed = listed->next) {
-        if (!listed) return; // in a child of fork, which has cleared the list
-        before = listed;
-    }
-    *(before ? &before->next : &loop->sends) = send->next;
-    if (loop->last_send == send) loop->last_send = before;
-    loop->poller.descriptors[send->descriptor].sends = false;
-}
-
-void send_end(struct loop *loop, struct loop_send *send, bool forked)
-{
-    if (send->done) return;
-    send->done = true;
-    forget(loop, send);
-    if (forked) return;
-    loop->statistics.system_calls++;
-    send->send(send);
-}
-
 void loop_send_later(struct loop *loop, struct loop_send *send)
 {
     struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true, .send = send};

@@ -74,6 +74,13 @@ void loop_wake(struct loop *loop, struct loop_wait *wait)
     }
 }
 
+void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner)
+{
+    // Several fibers share the owner `system` and end their waits in any order: its `wait` may be over.
+    if (owner->wait && owner != loop->system) loop_wake(loop, owner->wait);
+    if (loop->poller.wakeup) wakeup_nudge(loop->poller.wakeup);
+}
+
 // ---- polling
 
 // Every fiber waits for another one, and no timer, descriptor, child process or thread can wake any of them: raises an

@@ -138,7 +138,7 @@ static void remove_poll(struct uring *uring, uint64_t key)
     uring->removals = true;
 }
 
-static int arm(void *state, struct loop_wait *wait, short asked)
+static int uring_arm(void *state, struct loop_wait *wait, short asked)
 {
     (void)asked;
     struct uring *uring = state;
@@ -234,7 +234,7 @@ static struct loop_wait *armed_wait(struct poller *poller, uint64_t key)
 static void end_or_arm_again(struct uring *uring, struct poller *poller, uint64_t key, bool goes_on)
 {
     struct loop_wait *wait = armed_wait(poller, key);
-    if (wait && !goes_on) arm(uring, wait, wait->events);
+    if (wait && !goes_on) uring_arm(uring, wait, wait->events);
     if (!wait && goes_on) remove_poll(uring, key);
 }
 
@@ -252,7 +252,7 @@ static void take_completion(struct uring *uring, struct poller *poller, const st
     if (goes_on || !taken) end_or_arm_again(uring, poller, key, goes_on);
 }
 
-static int collect(void *state, struct poller *poller)
+static int uring_collect(void *state, struct poller *poller)
 {
     struct uring *uring = state;
     struct io_uring_cqe *cqe;
@@ -281,7 +281,7 @@ static int collect(void *state, struct poller *poller)
     return found;
 }
 
-const struct backend backend_uring = {"uring", probe,   open_uring, close_uring, arm,
-                                      disarm,  closing, wait_uring, collect};
+const struct backend backend_uring = {"uring", probe,   open_uring, close_uring,  uring_arm,
+                                      disarm,  closing, wait_uring, uring_collect};
 
 #endif

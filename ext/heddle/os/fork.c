@@ -1,7 +1,6 @@
 #include "os/fork.h"
 
 #include "heddle.h"
-#include "os/bindings.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -78,6 +77,7 @@ static VALUE hold_signals(VALUE self, VALUE hold)
 
 void Init_heddle_fork(void)
 {
+    fork_watch();
     rb_define_singleton_method(heddle_module, "forks", count_of_forks, 0);
     rb_define_singleton_method(heddle_module, "hold_signals", hold_signals, 1);
 }

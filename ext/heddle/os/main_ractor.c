@@ -1,6 +1,6 @@
 #include "os/main_ractor.h"
 
-#include "os/bindings.h"
+#include "heddle.h"
 
 #include <ruby/ractor.h>
 

@@ -1,7 +1,6 @@
 #include "os/own_thread.h"
 
 #include "heddle.h"
-#include "os/bindings.h"
 
 static ID id_handle_interrupt, id_priority, id_set_priority, id_group, id_enclosed, id_add, id_storage, id_aset;
 static VALUE everything_at_once, default_group;

@@ -1,6 +1,4 @@
 // Heddle::SocketGuard: shuts a socket down at a deadline, whatever Ruby's threads are doing.
-#include "os/bindings.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -120,13 +118,13 @@ static void let_go(struct guard *guard)
     if (descriptor >= 0) close(descriptor);
 }
 
-static void release(void *pointer)
+static void socket_guard_release(void *pointer)
 {
     let_go(pointer);
     xfree(pointer);
 }
 
-static size_t memsize(const void *pointer)
+static size_t socket_guard_memsize(const void *pointer)
 {
     (void)pointer;
     return sizeof(struct guard);
@@ -134,11 +132,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t guard_type = {
     .wrap_struct_name = "Heddle::SocketGuard",
-    .function = {.dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dfree = socket_guard_release, .dsize = socket_guard_memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static VALUE allocate(VALUE klass)
+static VALUE socket_guard_allocate(VALUE klass)
 {
     struct guard *guard;
     VALUE self = TypedData_Make_Struct(klass, struct guard, &guard_type, guard);
@@ -162,7 +160,7 @@ static struct guard *guard_of(VALUE self)
  *
  * @api private
  */
-static VALUE initialize(VALUE self, VALUE descriptor, VALUE seconds)
+static VALUE socket_guard_initialize(VALUE self, VALUE descriptor, VALUE seconds)
 {
     struct guard *guard = guard_of(self);
     int number = NUM2INT(descriptor);
@@ -244,10 +242,10 @@ void Init_heddle_socket_guard(void)
 {
     prepare();
     VALUE cGuard = rb_define_class_under(heddle_module, "SocketGuard", rb_cObject);
-    rb_define_alloc_func(cGuard, allocate);
-    rb_define_method(cGuard, "initialize", initialize, 2);
+    rb_define_alloc_func(cGuard, socket_guard_allocate);
+    rb_define_method(cGuard, "initialize", socket_guard_initialize, 2);
     // For code that must hold the guard before it has the socket: SocketGuard.allocate, then watch.
-    rb_define_method(cGuard, "watch", initialize, 2);
+    rb_define_method(cGuard, "watch", socket_guard_initialize, 2);
     rb_define_method(cGuard, "cut", cut_now, 0);
     rb_define_method(cGuard, "cut?", cut_p, 0);
     rb_define_method(cGuard, "release", release_now, 0);

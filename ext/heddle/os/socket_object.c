@@ -1,6 +1,5 @@
 #include "os/socket_object.h"
 
-#include "os/bindings.h"
 #include "shims.h"
 
 static ID id_do_not_reverse_lookup, id_close;

@@ -1,6 +1,5 @@
 #include "os/trap_handlers.h"
 
-#include "os/bindings.h"
 #include "shims.h"
 
 #include <signal.h>
@@ -70,7 +69,7 @@ static void answer(void *unused)
 }
 
 // Answers the question in a postponed job, during which Ruby runs no trap handler.
-static bool ask(struct question *question)
+static bool trap_handlers_ask(struct question *question)
 {
     if (!shim_postpone(answer)) return false;
     asked = question;
@@ -87,7 +86,7 @@ bool trap_handlers_set(void)
     // one is alone only after the main thread has ended.
     if (rb_thread_current() != rb_thread_main()) return false;
     struct question question = {.answer = Qundef, .error = Qnil};
-    if (!ask(&question)) return true; // unknown now: jobs are due, and the loop asks again after them
+    if (!trap_handlers_ask(&question)) return true; // unknown now: jobs are due, and the loop asks again after them
     if (!question.state) return RTEST(question.answer);
     if (RTEST(rb_obj_is_kind_of(question.error, rb_eException))) rb_exc_raise(question.error);
     rb_thread_kill(rb_thread_current());

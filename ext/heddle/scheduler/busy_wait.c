@@ -21,12 +21,18 @@ static const int64_t SHIELD = 1000000000; // longer than any nap
 
 static ID id_sleep;
 
-static void mark(void *pointer)
+static void busy_wait_mark(void *pointer)
 {
-    rb_gc_mark(((struct busy_wait *)pointer)->error);
+    rb_gc_mark_movable(((struct busy_wait *)pointer)->error);
 }
 
-static size_t memsize(const void *pointer)
+static void busy_wait_compact(void *pointer)
+{
+    struct busy_wait *busy = pointer;
+    busy->error = rb_gc_location(busy->error);
+}
+
+static size_t busy_wait_memsize(const void *pointer)
 {
     (void)pointer;
     return sizeof(struct busy_wait);
@@ -34,11 +40,14 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t busy_type = {
     .wrap_struct_name = "Heddle::BusyWait",
-    .function = {.dmark = mark, .dfree = RUBY_DEFAULT_FREE, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = busy_wait_mark,
+                 .dfree = RUBY_DEFAULT_FREE,
+                 .dsize = busy_wait_memsize,
+                 .dcompact = busy_wait_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static VALUE allocate(VALUE klass)
+static VALUE busy_wait_allocate(VALUE klass)
 {
     struct busy_wait *busy;
     VALUE self = TypedData_Make_Struct(klass, struct busy_wait, &busy_type, busy);
@@ -59,7 +68,7 @@ static struct busy_wait *busy_of(VALUE self)
  *
  * @api private
  */
-static VALUE initialize(VALUE self, VALUE seconds)
+static VALUE busy_wait_initialize(VALUE self, VALUE seconds)
 {
     busy_of(self)->limit = deadline_span(seconds);
     return self;
@@ -78,7 +87,7 @@ static VALUE check_interrupts(VALUE unused)
 }
 
 // Keeps an exception for BusyWait#settle. A kill or a throw is no exception and cannot be kept.
-static bool keep(VALUE self, int state)
+static bool busy_wait_keep(VALUE self, int state)
 {
     if (!state) return false;
     VALUE error = rb_errinfo();
@@ -100,7 +109,7 @@ static bool nap_in_thread(VALUE self, int64_t span)
     if (thread != rb_thread_main() || !rb_thread_check_trap_pending()) return true;
     int state = 0;
     rb_protect(check_interrupts, Qnil, &state);
-    return keep(self, state);
+    return busy_wait_keep(self, state);
 }
 
 static VALUE sleep_for(VALUE seconds)
@@ -125,10 +134,10 @@ static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
     VALUE seconds = DBL2NUM((double)span / 1e9);
     if (!ours) {
         rb_protect(sleep_for, seconds, &state);
-        return keep(self, state);
+        return busy_wait_keep(self, state);
     }
     rb_protect(sleep_in_shield, seconds, &state);
-    if (keep(self, state)) return true;
+    if (busy_wait_keep(self, state)) return true;
     struct task *task = task_current();
     return busy_of(self)->ended = task ? owner_pending(&task->owner) : deadline_in_force() <= deadline_now();
 }
@@ -167,7 +176,7 @@ static VALUE call(VALUE self, VALUE count)
  *
  * @api private
  */
-static VALUE settle(VALUE self)
+static VALUE busy_wait_settle(VALUE self)
 {
     struct busy_wait *busy = busy_of(self);
     VALUE error = busy->error;
@@ -190,9 +199,9 @@ void Init_heddle_busy_wait(void)
 {
     id_sleep = rb_intern("sleep");
     VALUE cBusyWait = rb_define_class_under(heddle_module, "BusyWait", rb_cObject);
-    rb_define_alloc_func(cBusyWait, allocate);
-    rb_define_method(cBusyWait, "initialize", initialize, 1);
+    rb_define_alloc_func(cBusyWait, busy_wait_allocate);
+    rb_define_method(cBusyWait, "initialize", busy_wait_initialize, 1);
     rb_define_method(cBusyWait, "call", call, 1);
-    rb_define_method(cBusyWait, "settle", settle, 0);
+    rb_define_method(cBusyWait, "settle", busy_wait_settle, 0);
     rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("BusyWait")));
 }

@@ -9,23 +9,24 @@ struct gate {
     unsigned long openings;
 };
 
-static void mark_gate(void *pointer)
+static void gate_mark(void *pointer)
 {
-    rb_gc_mark(((struct gate *)pointer)->waiters);
+    rb_gc_mark_movable(((struct gate *)pointer)->waiters);
 }
 
-static void release_gate(void *pointer)
+static void gate_compact(void *pointer)
 {
-    xfree(pointer);
+    struct gate *gate = pointer;
+    gate->waiters = rb_gc_location(gate->waiters);
 }
 
 static const rb_data_type_t gate_type = {
     .wrap_struct_name = "Heddle::Gate",
-    .function = {.dmark = mark_gate, .dfree = release_gate},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = gate_mark, .dfree = RUBY_DEFAULT_FREE, .dcompact = gate_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static VALUE allocate_gate(VALUE klass)
+static VALUE gate_allocate(VALUE klass)
 {
     struct gate *gate;
     VALUE self = TypedData_Make_Struct(klass, struct gate, &gate_type, gate);
@@ -92,7 +93,7 @@ static VALUE gate_open(VALUE self)
 void Init_heddle_gate(void)
 {
     VALUE cGate = rb_define_class_under(heddle_module, "Gate", rb_cObject);
-    rb_define_alloc_func(cGate, allocate_gate);
+    rb_define_alloc_func(cGate, gate_allocate);
     rb_define_method(cGate, "openings", gate_openings, 0);
     rb_define_method(cGate, "wait", gate_wait, -1);
     rb_define_method(cGate, "open", gate_open, 0);

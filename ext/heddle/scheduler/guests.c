@@ -354,27 +354,8 @@ static VALUE move_end(VALUE self, VALUE scope, VALUE instant)
 
 // ---- the classes
 
-static ID id_equipped;
-
-bool equipped(VALUE klass)
+void guests_define(VALUE klass)
 {
-    return RTEST(rb_attr_get(klass, id_equipped));
-}
-
-/*
- * call-seq: Heddle::Scheduler.equip(klass) -> klass
- *
- * Makes the instances of another library's class of schedulers loops of Heddle's, with its hooks. The class says when a
- * loop begins and ends (#start_loop, #close_loop). To be called before the first instance is made.
- *
- * @api private
- */
-static VALUE equip(VALUE self, VALUE klass)
-{
-    (void)self;
-    rb_gc_register_mark_object(klass); // loops compare their class with it, so it must not move
-    hooks_define(klass);
-    lives_define(klass);
     rb_define_method(klass, "transfer", transfer, 0);
     rb_define_method(klass, "yield", yield_turn, 0);
     rb_define_method(klass, "resume", resume, -1);
@@ -393,17 +374,12 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_private_method(klass, "release_guest", release_guest, 1);
     rb_define_private_method(klass, "start_unbound", start_unbound, 0);
     rb_define_private_method(klass, "timed", timed, 3);
-    rb_include_module(klass, heddle_mLoop);
-    rb_ivar_set(klass, id_equipped, Qtrue);
-    return klass;
 }
 
-void guests_define(VALUE scheduler_class)
+void Init_heddle_guests(void)
 {
     id_transfer = rb_intern("transfer");
     id_alive = rb_intern("alive?");
     id_async_task = rb_intern("@async_task");
     id_home = rb_intern("@home");
-    id_equipped = rb_intern("__heddle_equipped__");
-    rb_define_singleton_method(scheduler_class, "equip", equip, 1);
 }

@@ -29,7 +29,7 @@ static VALUE deadlock_error(struct loop *loop);
  * Raises ArgumentError for an unknown HEDDLE_BACKEND, Heddle::BackendUnavailable for a backend that this build or
  * kernel lacks.
  */
-static VALUE initialize(VALUE self)
+static VALUE scheduler_initialize(VALUE self)
 {
     struct loop *loop = loop_of(self);
     if (loop->poller.backend) rb_raise(rb_eArgError, "this scheduler is already initialized");
@@ -390,7 +390,7 @@ static VALUE deadlock_error(struct loop *loop)
     return Qnil;
 }
 
-void hooks_define(VALUE scheduler_class)
+static void hooks_define(VALUE scheduler_class)
 {
     rb_define_alloc_func(scheduler_class, task_loop_allocate);
     rb_undef_method(scheduler_class, "initialize_copy");
@@ -416,20 +416,37 @@ void hooks_define(VALUE scheduler_class)
     io_select_define(scheduler_class);
 }
 
+static ID id_equipped; // of a class itself, not of one that inherits from it, whose hooks may be its own
+
 // For an object of another library's class.
 static VALUE start_loop(VALUE self)
 {
-    initialize(self);
+    scheduler_initialize(self);
     VALUE klass = rb_obj_class(self);
-    if (equipped(klass)) loop_of(self)->plain_class = klass;
+    if (RTEST(rb_attr_get(klass, id_equipped))) loop_of(self)->plain_class = klass;
     return self;
 }
 
-void lives_define(VALUE klass)
+/*
+ * call-seq: Heddle::Scheduler.equip(klass) -> klass
+ *
+ * Makes the instances of another library's class of schedulers loops of Heddle's, with its hooks. The class says when a
+ * loop begins and ends (#start_loop, #close_loop). To be called before the first instance is made.
+ *
+ * @api private
+ */
+static VALUE equip(VALUE self, VALUE klass)
 {
+    (void)self;
+    rb_gc_register_mark_object(klass); // loops compare their class with it, so it must not move
+    hooks_define(klass);
     rb_define_private_method(klass, "start_loop", start_loop, 0);
     rb_define_private_method(klass, "close_loop", close_scheduler, 0);
     rb_define_private_method(klass, "start_fiber", fiber, -1);
+    guests_define(klass);
+    rb_include_module(klass, heddle_mLoop);
+    rb_ivar_set(klass, id_equipped, Qtrue);
+    return klass;
 }
 
 /*
@@ -446,7 +463,7 @@ void Init_heddle_scheduler(void)
     rb_define_singleton_method(heddle_cScheduler, "backends", backends, 0);
     rb_define_singleton_method(heddle_cScheduler, "open", open_schedulers, 0);
     rb_define_singleton_method(heddle_cScheduler, "leave_parent", leave_parent, 0);
-    rb_define_method(heddle_cScheduler, "initialize", initialize, 0);
+    rb_define_method(heddle_cScheduler, "initialize", scheduler_initialize, 0);
     rb_define_method(heddle_cScheduler, "close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "closed?", closed_p, 0);
@@ -454,5 +471,6 @@ void Init_heddle_scheduler(void)
     rb_define_method(heddle_cScheduler, "yield", yield_turn, 0); // an equipped class has its own answer
     error_kept_define();
     io_close_define();
-    guests_define(heddle_cScheduler);
+    id_equipped = rb_intern("__heddle_equipped__");
+    rb_define_singleton_method(heddle_cScheduler, "equip", equip, 1);
 }

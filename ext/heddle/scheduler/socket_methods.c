@@ -57,7 +57,7 @@ static ssize_t receive_into(struct loop *loop, int descriptor, char *base, long 
     return count;
 }
 
-static VALUE receive(struct loop *loop, int descriptor, long most, ssize_t *count)
+static VALUE socket_methods_receive(struct loop *loop, int descriptor, long most, ssize_t *count)
 {
     if (most <= LOOP_SCRATCH) {
         char *scratch = loop_scratch(loop);
@@ -87,7 +87,7 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
     for (;;) {
         if (!wait_first) {
             ssize_t count;
-            VALUE bytes = receive(loop, descriptor, FIX2LONG(argv[0]), &count);
+            VALUE bytes = socket_methods_receive(loop, descriptor, FIX2LONG(argv[0]), &count);
             if (count > 0) {
                 loop_give_turn(loop, (size_t)count);
                 return bytes;

@@ -4,12 +4,12 @@
 #include "os/fork.h"
 #include "scheduler/bindings.h"
 #include "shims.h"
-#include "task/bindings.h"
 #include "task/cancel.h"
 #include "task/current.h"
 #include "task/foreign.h"
 #include "task/join.h"
 #include "task/run.h"
+#include "task/spawn.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
 

@@ -1,6 +1,5 @@
 #include "scope/foreign_scope.h"
 
-#include "scope/bindings.h"
 #include "shims.h"
 
 static ID id_task, id_schedule, id_fiber_interrupt, id_raise, id_scopes;
@@ -47,7 +46,7 @@ static void fail_wait(struct scope *scope)
     rb_set_errinfo(Qnil);
 }
 
-static VALUE watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
+static VALUE foreign_scope_watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct scope *scope = scope_of(object);
@@ -71,7 +70,7 @@ static VALUE watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
 
 static VALUE start_watcher(VALUE object)
 {
-    return rb_block_call(heddle_cFiber, id_schedule, 0, NULL, watch, object);
+    return rb_block_call(heddle_cFiber, id_schedule, 0, NULL, foreign_scope_watch, object);
 }
 
 void foreign_watch(struct scope *scope)

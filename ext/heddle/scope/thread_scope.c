@@ -5,7 +5,6 @@
 #include "os/fork.h"
 #include "os/native_thread.h"
 #include "os/own_thread.h"
-#include "scope/bindings.h"
 #include "shims.h"
 
 #include <pthread.h>
@@ -61,6 +60,7 @@ static void mark_heap(void *unused)
     }
 }
 
+// Not WB_PROTECTED, as the scopes themselves.
 static const rb_data_type_t heap_type = {
     .wrap_struct_name = "Heddle::DeadlineHeap",
     .function = {.dmark = mark_heap},
@@ -251,7 +251,7 @@ static void fire_due(void)
 
 // ---- the helper's life
 
-static VALUE watch(VALUE unused)
+static VALUE thread_scope_watch(VALUE unused)
 {
     (void)unused;
     uint64_t seen = armed - 1;
@@ -275,7 +275,7 @@ static VALUE start_helper(VALUE unused);
 
 // A program may have killed the helper while deadlines of other threads were open: starts another helper. Not when the
 // program ends, which kills all threads.
-static VALUE forget(VALUE unused)
+static VALUE thread_scope_forget(VALUE unused)
 {
     (void)unused;
     if (helper != rb_thread_current()) return Qnil;
@@ -286,13 +286,13 @@ static VALUE forget(VALUE unused)
 
 static VALUE serve(VALUE unused)
 {
-    return own_thread_serve(watch, unused);
+    return own_thread_serve(thread_scope_watch, unused);
 }
 
 static VALUE help(void *unused)
 {
     (void)unused;
-    return rb_ensure(serve, Qnil, forget, Qnil);
+    return rb_ensure(serve, Qnil, thread_scope_forget, Qnil);
 }
 
 static void note_end(VALUE unused)
@@ -379,7 +379,7 @@ static VALUE let_strike(VALUE unused)
     return Qnil;
 }
 
-static VALUE take(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
+static VALUE thread_scope_take(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct taking *taking = (struct taking *)argument;
@@ -411,7 +411,7 @@ void thread_scope_take_back(struct scope *scope)
     rb_hash_aset(mask, rb_singleton_class(taking.error), sym_immediate);
     rb_hash_aset(mask, rb_cObject, sym_never);
     scope->sent = Qnil;
-    rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, take, (VALUE)&taking);
+    rb_block_call(rb_cThread, id_handle_interrupt, 1, &mask, thread_scope_take, (VALUE)&taking);
     if (!NIL_P(taking.other)) rb_exc_raise(taking.other);
     RB_GC_GUARD(taking.error);
 }

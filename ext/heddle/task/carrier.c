@@ -3,7 +3,6 @@
 #include "loop/early_wake.h"
 #include "os/fork.h"
 #include "shims.h"
-#include "task/bindings.h"
 #include "task/current.h"
 #include "task/fiber_stack.h"
 #include "task/task_loop.h"
@@ -119,7 +118,7 @@ static bool reusable(struct loop *loop, VALUE fiber)
 // ---- the two kinds of fiber
 
 // `fresh`: the fiber has the storage of the fiber that started it. A fiber that ran a task before has no storage.
-static void run(struct loop *loop, struct task *task, bool fresh)
+static void carrier_run(struct loop *loop, struct task *task, bool fresh)
 {
     if (task->status == TASK_QUEUED) { // otherwise it was cancelled before its start
         if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
@@ -170,7 +169,7 @@ static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
     struct loop *loop = loop_of(scheduler);
     VALUE task = loop->owner->self;
     unsigned forks = fork_count();
-    run(loop, task_of(task), true);
+    carrier_run(loop, task_of(task), true);
     if (fork_count() != forks) end_child(task_of(task));
     RB_GC_GUARD(task);
     return Qnil;
@@ -233,7 +232,7 @@ static VALUE pause_end(VALUE argument)
 
 // Between two tasks. Nothing of ours raises here: an exception is an interrupt, ends the fiber, and continues to the
 // thread's root. The successor, which has the pool's place by then, starts on another fiber.
-static void settle(struct pause *pause)
+static void carrier_settle(struct pause *pause)
 {
     pause->successor = Qnil;
     pause->over = false;
@@ -253,12 +252,12 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
             if (!loop->owner->self) loop_idle(loop);
             pause.task = loop->owner->self;
         }
-        run(loop, task_of(pause.task), fresh);
+        carrier_run(loop, task_of(pause.task), fresh);
         if (fork_count() != forks) {
             end_child(task_of(pause.task));
             return Qnil;
         }
-        settle(&pause);
+        carrier_settle(&pause);
         // Frees the stack pages that the task touched deeper than a waiting fiber needs: at the end of a burst these
         // pages are most of the memory.
         if (loop->idle_count >= WARM_LIMIT && NIL_P(pause.successor)) fiber_stack_release();

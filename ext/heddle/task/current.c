@@ -1,7 +1,5 @@
 #include "task/current.h"
 
-#include "task/bindings.h"
-
 static ID id_task;
 
 // Under a foreign scheduler: the task that the current fiber runs, or NULL.

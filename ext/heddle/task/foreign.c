@@ -1,6 +1,5 @@
 #include "task/foreign.h"
 
-#include "task/bindings.h"
 #include "task/task_run.h"
 
 static ID id_task, id_schedule;

@@ -2,7 +2,6 @@
 
 #include "os/trap_handlers.h"
 #include "shims.h"
-#include "task/bindings.h"
 #include "task/current.h"
 #include "task/task_loop.h"
 
@@ -78,7 +77,7 @@ static uint64_t last_number;
 
 void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
 {
-    if (NIL_P(*waiters)) *waiters = rb_hash_new();
+    if (NIL_P(*waiters)) RB_OBJ_WRITE(owner, waiters, rb_hash_new());
     struct joining joining = {
         .owner = owner, .waiters = *waiters, .number = ULL2NUM(++last_number), .deadline = deadline};
     // Works from the root fiber, too, which is blocking and has no current scheduler: it can run the loop itself.

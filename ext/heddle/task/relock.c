@@ -1,6 +1,4 @@
 // Mutex#sleep and ConditionVariable#wait raise what is pending after they have relocked their Mutex, see doc/adr/0014.
-#include "task/bindings.h"
-
 #include "loop/interrupt.h"
 #include "shims.h"
 #include "task/current.h"

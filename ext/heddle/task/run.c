@@ -3,7 +3,6 @@
 #include "loop/loop.h"
 #include "os/fork.h"
 #include "shims.h"
-#include "task/bindings.h"
 #include "task/current.h"
 #include "task/join.h"
 #include "task/spawn.h"
@@ -34,6 +33,7 @@ static size_t run_memsize(const void *pointer)
     return sizeof(struct run);
 }
 
+// Not WB_PROTECTED: tasks enter and leave its list all the time. They are pinned: their records know each other.
 static const rb_data_type_t run_type = {
     .wrap_struct_name = "Heddle::Run",
     .function = {.dmark = run_mark, .dfree = run_release, .dsize = run_memsize},

@@ -1,7 +1,6 @@
 #include "task/spawn.h"
 
 #include "shims.h"
-#include "task/bindings.h"
 #include "task/cancel.h"
 #include "task/carrier.h"
 #include "task/current.h"

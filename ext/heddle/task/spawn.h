@@ -8,4 +8,6 @@
 // Qundef for the running task's run.
 VALUE task_spawn(VALUE block, VALUE name, VALUE run);
 
+void spawn_define(VALUE task_class);
+
 #endif

@@ -3,7 +3,6 @@
 #include "loop/interrupt.h"
 #include "os/fork.h"
 #include "scope/foreign_scope.h"
-#include "task/bindings.h"
 #include "task/current.h"
 #include "task/join.h"
 #include "task/run.h"

@@ -3,7 +3,6 @@
 #include "loop/loop.h"
 #include "scope/foreign_scope.h"
 #include "shims.h"
-#include "task/bindings.h"
 #include "task/current.h"
 #include "task/guest.h"
 #include "task/join.h"

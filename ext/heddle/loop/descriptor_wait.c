@@ -1,0 +1,53 @@
+// Waits for one descriptor.
+#include "loop/internals.h"
+
+#include "loop/interrupt.h"
+
+#include <errno.h>
+#include <poll.h>
+
+static int look(struct loop *loop, int descriptor, short events)
+{
+    struct pollfd now = {.fd = descriptor, .events = events};
+    loop->statistics.system_calls++;
+    int count = poll(&now, 1, 0);
+    if (count < 0) return errno == EINTR ? 0 : -errno;
+    if (now.revents & POLLNVAL) return -EBADF;
+    return descriptor_answer(events, now.revents);
+}
+
+short loop_urgent(struct loop *loop, int descriptor, short asked)
+{
+    struct pollfd now = {.fd = descriptor, .events = asked};
+    loop->statistics.system_calls++;
+    if (poll(&now, 1, 0) < 0 || now.revents & POLLNVAL) return asked; // the next read or write reports it
+    short found = now.revents;
+    if (found & (POLLHUP | POLLERR)) found |= POLLIN;
+    if (found & POLLERR) found |= POLLOUT;
+    return found & asked;
+}
+
+int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
+{
+    // A descriptor is nearly always ready for writing (a connect on loopback, a socket buffer with room), and a zero
+    // timeout asks for the current state: so poll first. If something is pending for the task, a wait would raise; the
+    // poll avoids that where no wait is needed.
+    if (span == 0 || (events & POLLOUT) || owner_pending(loop->owner)) {
+        int found = look(loop, descriptor, events);
+        if (found || span == 0) {
+            loop_use_budget(loop);
+            return found;
+        }
+    }
+    struct parking parking = {.loop = loop, .span = span};
+    do {
+        parking_begin(&parking, WAIT_DESCRIPTOR);
+        parking.wait->descriptor = descriptor;
+        parking.wait->events = events;
+        park(&parking);
+    } while (!parking_over(&parking));
+    if (parking.error) return -parking.error;
+    if (parking.completed) return parking.revents;
+    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
+    return look(loop, descriptor, events);
+}
