@@ -183,7 +183,7 @@ void park(struct parking *parking)
     parking->outer_wait = wait->owner->wait;
     wait->owner->wait = wait;
     struct scope_chain *chain = wait->owner->chain;
-    parking->outer_fiber = chain->waiting;
+    parking->outer_fiber = chain->forks == parking->forks ? chain->waiting : 0; // not one of a child's parent
     chain->waiting = wait->fiber;
     chain->forks = parking->forks;
     if (wakeable(wait->kind)) loop->wakeable++;
