@@ -72,11 +72,9 @@ module Heddle
 
         def place(kind) = (kind == BUSY) ? "#{@path}: #{holder}" : @path
 
-        # The holder of the lock, as far as the system tells.
         def holder
-          found = @line&.writer && "a transaction of this process: #{@line.writer}"
-          found ||= Holders.of(@path) || "a connection that the system does not name"
-          "held by #{found}"
+          writer = @line&.writer
+          writer ? "held by a transaction of this process: #{writer}" : "held by another connection"
         end
       end
       private_constant :Refusals
