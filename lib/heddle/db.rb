@@ -21,7 +21,6 @@ module Heddle
     autoload :Backup, File.expand_path("db/backup", __dir__)
     autoload :BoundStatement, File.expand_path("db/bound_statement", __dir__)
     autoload :Column, File.expand_path("db/column", __dir__)
-    autoload :Connection, File.expand_path("db/connection", __dir__)
     autoload :Copy, File.expand_path("db/copy", __dir__)
     autoload :Driver, File.expand_path("db/driver", __dir__)
     autoload :Databases, File.expand_path("db/databases", __dir__)
@@ -56,7 +55,7 @@ module Heddle
       autoload :Pool, File.expand_path("db/sqlite/pool", __dir__)
     end
 
-    private_constant :Link, :Talk
+    private_constant :Link
 
     @drivers = {}
 
@@ -200,3 +199,6 @@ module Heddle
     end
   end
 end
+
+# Its class has methods in C, so no autoload would load the others.
+require_relative "db/connection"

@@ -1,7 +1,7 @@
 #include "db/db_link.h"
 
 #include "db/bindings.h"
-#include "db/db_talk.h"
+#include "db/connection.h"
 #include "os/fork.h"
 #include "scope/deadline_scope.h"
 
@@ -70,6 +70,17 @@ void db_link_violated(struct db_link *link, const char *what)
 bool db_link_forked(const struct db_link *link)
 {
     return link->born != fork_count();
+}
+
+bool db_link_is_forked(VALUE link)
+{
+    return db_link_forked(link_of(link));
+}
+
+bool db_link_is_closed(VALUE link)
+{
+    const struct db_link *closed = link_of(link);
+    return db_link_forked(closed) || stream_is_closed(closed->stream);
 }
 
 static void leave(struct db_link *link)
@@ -238,6 +249,16 @@ static VALUE forked_p(VALUE self)
 }
 
 /*
+ * call-seq: link.closed? -> true or false
+ *
+ * Returns whether the connection is closed, or belongs to a parent process.
+ */
+static VALUE closed_p(VALUE self)
+{
+    return db_link_is_closed(self) ? Qtrue : Qfalse;
+}
+
+/*
  * call-seq: link.unfinished? -> true or false
  *
  * Returns whether the last exchange was interrupted in a way that the rest of its reply can still be read.
@@ -278,9 +299,10 @@ void Init_heddle_db(void)
     rb_define_method(link, "busy?", busy_p, 0);
     rb_define_method(link, "owed", owed, 0);
     rb_define_method(link, "forked?", forked_p, 0);
+    rb_define_method(link, "closed?", closed_p, 0);
     rb_define_method(link, "unfinished?", unfinished_p, 0);
     rb_define_method(link, "leave", leave_parent, 0);
     rb_define_method(link, "closes", closes, 0);
     db_cLink = link;
-    db_talk_init(db);
+    db_connection_init(db);
 }

@@ -47,6 +47,10 @@ void db_link_open(struct db_link *link, VALUE stream);
 // Returns whether the connection belongs to the process that this one was forked from.
 bool db_link_forked(const struct db_link *link);
 
+// For a room's struct db_operations. A link of the parent process is closed here.
+bool db_link_is_forked(VALUE link);
+bool db_link_is_closed(VALUE link);
+
 // Raises Heddle::DB::ConnectionLost in a child of fork, if the connection is the parent's. Call this before a request
 // is sent: Ruby code that made the request's values may have forked.
 void db_link_check_process(struct db_link *link);

@@ -3,10 +3,12 @@
 // raised.
 #include "mysql/mysql_link.h"
 
+#include "db/connection.h"
+
 enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
 
-// ER_UNKNOWN_STMT_HANDLER and ER_NEED_REPREPARE.
-enum { UNKNOWN_STATEMENT = 1243, OUTDATED_STATEMENT = 1615 };
+// ER_UNKNOWN_STMT_HANDLER, ER_NEED_REPREPARE and ER_MAX_PREPARED_STMT_COUNT_REACHED.
+enum { UNKNOWN_STATEMENT = 1243, OUTDATED_STATEMENT = 1615, STATEMENTS_FULL = 1461 };
 
 // ---- settings
 
@@ -44,14 +46,19 @@ static VALUE backslash_escapes_p(VALUE self)
     return mysql_link_of(self)->status & MYSQL_NO_BACKSLASH_ESCAPES ? Qfalse : Qtrue;
 }
 
+static bool in_transaction(VALUE self)
+{
+    return (mysql_link_of(self)->status & MYSQL_IN_TRANSACTION) && !db_link_is_closed(self);
+}
+
 /*
  * call-seq: link.in_transaction? -> true or false
  *
- * Returns whether a transaction is open, according to the server's last reply.
+ * Returns whether a transaction is open, according to the server's last reply; false for a closed connection.
  */
 static VALUE in_transaction_p(VALUE self)
 {
-    return mysql_link_of(self)->status & MYSQL_IN_TRANSACTION ? Qtrue : Qfalse;
+    return in_transaction(self) ? Qtrue : Qfalse;
 }
 
 /*
@@ -447,10 +454,15 @@ static VALUE close_later(VALUE self, VALUE prepared)
     return Qnil;
 }
 
+static bool owns(VALUE self, VALUE prepared)
+{
+    return mysql_statement_of(prepared)->pending_closes == mysql_link_of(self)->base.pending_closes;
+}
+
 /* call-seq: link.owns?(prepared) -> true or false */
 static VALUE owns_p(VALUE self, VALUE prepared)
 {
-    return mysql_statement_of(prepared)->pending_closes == mysql_link_of(self)->base.pending_closes ? Qtrue : Qfalse;
+    return owns(self, prepared) ? Qtrue : Qfalse;
 }
 
 static VALUE flush_closes_body(struct db_exchange *exchange)
@@ -503,9 +515,25 @@ static VALUE know_classes(VALUE klass)
     return Qnil;
 }
 
+// The driver makes room on a server that has none for another statement, and runs the statement, which was not begun.
+static VALUE run_with_room(VALUE self, VALUE prepared, VALUE arguments)
+{
+    VALUE result = run(self, prepared, arguments);
+    if (db_is_result(result) || mysql_error_code(result) != STATEMENTS_FULL) return result;
+    return RTEST(rb_attr_get(result, rb_intern("@unprepared"))) ? Qundef : result;
+}
+
+static struct db_operations operations = {.is_plain = mysql_is_plain,
+                                          .in_transaction = in_transaction,
+                                          .is_closed = db_link_is_closed,
+                                          .is_forked = db_link_is_forked,
+                                          .may_run = owns,
+                                          .run = run_with_room};
+
 void mysql_commands_init(void)
 {
     VALUE link = mysql_cLink;
+    db_operations_of(link, &operations);
     rb_define_singleton_method(link, "final?", final_p, 1);
     rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);

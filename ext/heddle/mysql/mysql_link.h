@@ -191,6 +191,9 @@ bool mysql_error_is_final(VALUE error);
 
 // ---- mysql_sql.c
 
+// Whether the String is of the kind :plain (Heddle::DB::Driver#kind).
+bool mysql_is_plain(VALUE link, VALUE sql);
+
 // The SQL as a String in the connection's encoding. Raises TypeError.
 VALUE mysql_sql_text(struct mysql_link *link, VALUE sql);
 

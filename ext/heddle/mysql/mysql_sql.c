@@ -61,14 +61,25 @@ static VALUE leaves_traces_p(VALUE klass, VALUE sql)
     return leaves ? Qtrue : Qfalse;
 }
 
+static enum mysql_sql kind_in(VALUE sql)
+{
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    enum mysql_sql kind = mysql_sql_kind(p, p + RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return kind;
+}
+
+bool mysql_is_plain(VALUE link, VALUE sql)
+{
+    (void)link;
+    return kind_in(sql) == MYSQL_SQL_PLAIN;
+}
+
 /* @api private Link.kind_of(sql) -> :plain, :session, :commit or :other */
 static VALUE kind_of(VALUE klass, VALUE sql)
 {
     (void)klass;
-    sql = sql_string(sql);
-    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
-    enum mysql_sql kind = mysql_sql_kind(p, p + RSTRING_LEN(sql));
-    RB_GC_GUARD(sql);
+    enum mysql_sql kind = kind_in(sql_string(sql));
     return ID2SYM(kind == MYSQL_SQL_PLAIN     ? rb_intern("plain")
                   : kind == MYSQL_SQL_SESSION ? rb_intern("session")
                   : kind == MYSQL_SQL_COMMIT  ? rb_intern("commit")

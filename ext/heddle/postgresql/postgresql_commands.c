@@ -4,7 +4,7 @@
 #include "postgresql/postgresql_link.h"
 
 #include "budget.h"
-#include "db/db_talk.h"
+#include "db/connection.h"
 
 #include <string.h>
 
@@ -54,10 +54,15 @@ static VALUE textual_p(VALUE self)
     return postgresql_link_of(self)->textual ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.in_transaction? -> true or false. As the server said last. */
+static bool in_transaction(VALUE self)
+{
+    return postgresql_link_of(self)->transaction != PG_IDLE && !db_link_is_closed(self);
+}
+
+/* call-seq: link.in_transaction? -> true or false. As the server said last; false for a closed connection. */
 static VALUE in_transaction_p(VALUE self)
 {
-    return postgresql_link_of(self)->transaction == PG_IDLE ? Qfalse : Qtrue;
+    return in_transaction(self) ? Qtrue : Qfalse;
 }
 
 /* call-seq: link.failed? -> true or false. The transaction can only be rolled back. */
@@ -559,21 +564,18 @@ static VALUE know_classes(VALUE klass)
     return klass;
 }
 
-// ---- usual statements
-
-// In a transaction statements may stay prepared.
-static bool may_query(VALUE self)
-{
-    return postgresql_link_of(self)->transaction == PG_IDLE;
-}
-
-static const struct db_usual usual = {
-    .is_plain = postgresql_is_plain, .may_query = may_query, .query = run_new, .may_run = owns, .run = run};
+static struct db_operations operations = {.is_plain = postgresql_is_plain,
+                                          .in_transaction = in_transaction,
+                                          .is_closed = db_link_is_closed,
+                                          .is_forked = db_link_is_forked,
+                                          .may_run = owns,
+                                          .query = run_new,
+                                          .run = run};
 
 void postgresql_commands_init(void)
 {
     VALUE link = postgresql_cLink;
-    db_talk_know(link, &usual);
+    db_operations_of(link, &operations);
     rb_define_singleton_method(link, "know_classes", know_classes, 0);
     rb_define_singleton_method(link, "harmless", harmless, 1);
     rb_define_method(link, "open", open_link, 2);

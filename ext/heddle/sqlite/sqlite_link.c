@@ -248,14 +248,31 @@ static bool somebody_waits(const struct sqlite_link *link)
     return !NIL_P(link->waiting) && RHASH_SIZE(link->waiting) > 0;
 }
 
-bool sqlite_at_ease(const struct sqlite_link *link)
+static bool in_transaction(const struct sqlite_core *core)
 {
-    return !link->attended && !somebody_waits(link);
+    return core && sqlite_core_alive(core) && !sqlite_api.get_autocommit(core->db);
 }
 
-static VALUE in_transaction(const struct sqlite_core *core)
+bool sqlite_in_transaction(VALUE self)
 {
-    return core && sqlite_core_alive(core) && !sqlite_api.get_autocommit(core->db) ? Qtrue : Qfalse;
+    return in_transaction(sqlite_link_of(self)->core);
+}
+
+bool sqlite_is_closed(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return !core || !sqlite_core_alive(core) || core->closing;
+}
+
+bool sqlite_is_forked(VALUE self)
+{
+    const struct sqlite_core *core = sqlite_link_of(self)->core;
+    return core && core->born != fork_count();
+}
+
+bool sqlite_at_ease(const struct sqlite_link *link)
+{
+    return in_transaction(link->core) || (!link->attended && !somebody_waits(link));
 }
 
 static VALUE call_end(VALUE argument)
@@ -277,7 +294,7 @@ static VALUE call_end(VALUE argument)
     sqlite_finalize_doomed(core);
     if (core->closing) close_core(core);
     if (call->lets_others_in && somebody_waits(call->link))
-        rb_funcall(call->link->turn, id_let_others_in, 1, in_transaction(core));
+        rb_funcall(call->link->turn, id_let_others_in, 1, in_transaction(core) ? Qtrue : Qfalse);
     return Qnil;
 }
 
@@ -367,8 +384,8 @@ static VALUE link_wait_by(VALUE self, VALUE turn, VALUE waiting)
 /*
  * call-seq: link.attended = true or false
  *
- * Whether the driver has something to do before or after a statement, beside letting others in. Then Talk#execute runs
- * none.
+ * Whether the driver has something to do before or after a statement outside of a transaction, beside letting others
+ * in. Then such a statement does not run without the driver.
  */
 static VALUE link_set_attended(VALUE self, VALUE attended)
 {
@@ -407,7 +424,7 @@ static VALUE link_set_local(VALUE self, VALUE local)
 /* call-seq: link.in_transaction? -> true or false */
 static VALUE link_in_transaction_p(VALUE self)
 {
-    return in_transaction(sqlite_link_of(self)->core);
+    return sqlite_in_transaction(self) ? Qtrue : Qfalse;
 }
 
 /* call-seq: link.busy? -> true or false */
@@ -430,15 +447,13 @@ static VALUE link_reading_p(VALUE self)
 /* call-seq: link.closed? -> true or false */
 static VALUE link_closed_p(VALUE self)
 {
-    const struct sqlite_core *core = sqlite_link_of(self)->core;
-    return !core || !sqlite_core_alive(core) || core->closing ? Qtrue : Qfalse;
+    return sqlite_is_closed(self) ? Qtrue : Qfalse;
 }
 
 /* call-seq: link.forked? -> true or false */
 static VALUE link_forked_p(VALUE self)
 {
-    const struct sqlite_core *core = sqlite_link_of(self)->core;
-    return core && core->born != fork_count() ? Qtrue : Qfalse;
+    return sqlite_is_forked(self) ? Qtrue : Qfalse;
 }
 
 /* call-seq: link.writing? -> true or false: whether it has the lock for writing */

@@ -121,8 +121,14 @@ void sqlite_keep_waiting(struct sqlite_link *link);
 // The link's last error, as a value.
 VALUE sqlite_error_value(struct sqlite_link *link, int code);
 
-// Whether the driver would do nothing but run a statement: it does not wait for others, and ends no transaction.
+// Whether the driver would do nothing but run a statement. In a transaction it waits for nobody, and looks at the state
+// only behind a refusal.
 bool sqlite_at_ease(const struct sqlite_link *link);
+
+// For struct db_operations.
+bool sqlite_in_transaction(VALUE self);
+bool sqlite_is_closed(VALUE self);
+bool sqlite_is_forked(VALUE self);
 
 void sqlite_core_release(struct sqlite_core *core);
 

@@ -1,8 +1,8 @@
 // Runs statements: whole results, and rows of a statement that stays open.
 #include "sqlite/sqlite_link.h"
 
+#include "db/connection.h"
 #include "db/db_result.h"
-#include "db/db_talk.h"
 
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
@@ -182,11 +182,16 @@ static bool may_run(VALUE self, VALUE prepared)
     return sqlite_at_ease(sqlite_link_of(self)) && sqlite_owns(self, prepared);
 }
 
-static const struct db_usual usual = {.is_plain = sqlite_is_usual, .may_run = may_run, .run = link_run};
+static struct db_operations operations = {.is_plain = sqlite_is_usual,
+                                          .in_transaction = sqlite_in_transaction,
+                                          .is_closed = sqlite_is_closed,
+                                          .is_forked = sqlite_is_forked,
+                                          .may_run = may_run,
+                                          .run = link_run};
 
 void sqlite_results_init(void)
 {
-    db_talk_know(sqlite_cLink, &usual);
+    db_operations_of(sqlite_cLink, &operations);
     id_shape = rb_intern("@shape");
     id_rows = rb_intern("@rows");
     id_affected = rb_intern("@affected_rows");

@@ -24,7 +24,7 @@ module Heddle
           raise ArgumentError, "pages: must be a number of pages above 0, not #{pages.inspect}"
         end
 
-        talk do
+        exchange do
           copied = @driver.backup(File.expand_path(path), pages) do |done, all|
             yield done, all if block_given?
             sleep(0) # others have a turn

@@ -40,9 +40,9 @@ module Heddle
         @driver = driver
         @cache = StatementCache.new(driver, statement_cache, statement_cache_size)
         driver.when_full { @cache.clear }
-        @talk = Talk.new(self, driver.usual, (@cache if statement_cache == :always))
-        @talk.timeout = @timeout = timeout
-        @lease = nil
+        @timeout = timeout
+        @frames = []
+        attach(driver, driver.link, @cache, statement_cache, @frames, timeout)
         @loans = 0
         @notice_handler = nil
         @init = init
@@ -92,7 +92,7 @@ module Heddle
       #   is closed; [DeadlineExceeded] it is closed or still open ({#closed?}); [TransactionError, Busy, ArgumentError,
       #   TypeError] nothing was sent
       def query(sql, *arguments)
-        @talk.query(sql, arguments) || query_otherwise(sql, arguments)
+        run_query(sql, arguments)
       end
 
       # Runs a statement for its effect.
@@ -169,7 +169,7 @@ module Heddle
         sql, arguments = resolved(sql, arguments)
         watch = watch_for(sql)
         cursor = measured(watch) do
-          talk(sql) do
+          exchange(sql) do
             check_transaction(@driver.kind(sql), sql)
             note(@driver.open_cursor(sql, arguments), sql)
           end
@@ -186,33 +186,33 @@ module Heddle
       def prepare(sql)
         sql = text_of(sql)
         sql = sql.dup.freeze unless sql.frozen?
-        Statement.new(self, @talk, sql, talk(sql) { prepared(sql) })
+        Statement.new(self, sql, exchange(sql) { prepared(sql) })
       end
 
       # @return [Boolean] whether the server answers
       def ping
-        talk { note(@driver.ping, "ping") }
+        exchange { note(@driver.ping, "ping") }
         true
       end
 
       # @return [Boolean] whether a pool may hand the connection on: it is idle, in no transaction, and the server has
       #   not closed it. Takes one system call, and never waits
       def healthy?
-        !@talk.going_on? && !in_transaction? && @driver.healthy?
+        !busy? && !in_transaction? && @driver.healthy?
       end
 
       # The same, without the system call.
       #
       # @api private for a pool
       def at_rest?
-        !@talk.going_on? && !in_transaction? && @driver.at_rest?
+        !busy? && !in_transaction? && @driver.at_rest?
       end
 
       # Sends the closes that wait for the next request.
       #
       # @return [self]
       def flush_closes
-        talk { @driver.flush_closes } if @driver.closes > 0
+        exchange { @driver.flush_closes } if @driver.closes > 0
         self
       end
 
@@ -231,12 +231,12 @@ module Heddle
       # @return [Boolean] whether that worked; true without a request if nothing was changed
       # @api private for a pool
       def tidy
-        drop_frames if @holder
+        drop_frames if holder
         forget_handlers
-        talk { @driver.look_at_session } if @driver.session_unknown?
+        exchange { @driver.look_at_session } if @driver.session_unknown?
         return true unless @driver.session_changed?
 
-        talk do
+        exchange do
           @driver.reset_session.tap { @cache.clear_closed }
         end.tap { |worked| set_up if worked }
       end
@@ -252,9 +252,6 @@ module Heddle
       def close
         @driver.close
         nil
-      ensure
-        # Not before: what another thread sends meanwhile may be executed.
-        @talk.ended = closed?
       end
 
       # @return [Boolean]
@@ -276,22 +273,14 @@ module Heddle
       # @param lease [:none, nil] :none while nobody may use the connection
       # @api private for a pool
       def lease=(lease)
-        @lease = lease
-        guard
+        self.returned = lease
         @loans += 1 if lease
-      end
-
-      # @api private
-      def run_statement(statement, arguments)
-        return talk(statement) { perform_statement(statement, arguments) } unless QueryListeners.anyone
-
-        watched(statement.sql) { |watch| talk(statement) { perform_statement(statement, arguments, watch) } }
       end
 
       # @api private
       def release_statement(handle)
         @driver.release(handle)
-        flush_closes if @driver.closes > CLOSES_WAITING && !@talk.going_on? && !closed?
+        flush_closes if @driver.closes > CLOSES_WAITING && !busy? && !closed?
       rescue Busy
         nil # the next request of whoever uses the connection takes them along
       end
@@ -315,14 +304,7 @@ module Heddle
         raise Unsupported.new("#{@driver.description} has no #{method}: not every database can do that", method)
       end
 
-      # All requests go through the Talk: only the owner makes requests, one after another, each to its end.
-      #
-      # @param sql [String, Statement, nil] what is run, for messages
-      def talk(sql = nil, &block)
-        @talk.exchange(sql, &block)
-      end
-
-      # Called by the Talk when a request has not come to its end.
+      # Called by #exchange when a request has not come to its end.
       #
       # @param error [Exception, nil]
       # @param lost [Boolean] whether it is an IOError, a SystemCallError or one of TLS
@@ -330,7 +312,7 @@ module Heddle
       # @param late [Boolean] whether the connection's timeout has passed
       # @param what [String, Statement, nil] what was run
       def left_early(error, lost, ended, late, what)
-        stop_talking(lost)
+        settle_early(lost)
         raise_timeout(error, what) if late && DeadlineExceeded === error
         raise_explained(error, what) if ArgumentError === error
         # A connection that is still open is not lost: the caller's own code has raised it, such as a function of SQL.
@@ -342,12 +324,6 @@ module Heddle
           loss(error)
         end
         raise ConnectionLost, what, cause: error
-      end
-
-      # The Talk runs no usual statements, and calls #check_owner before all others, while somebody has to be looked at
-      # or told first.
-      def guard
-        @talk.guarded = @lease || @holder || @notice_handler
       end
 
       # A deadline around the call is raised as it is.
@@ -366,38 +342,21 @@ module Heddle
       end
 
       # Other callers get Busy until the driver has decided whether the connection stays open.
-      def stop_talking(lost)
-        return Thread.handle_interrupt(IN_WAITS) { settle_talk(lost) } unless Fiber.current_scheduler
+      def settle_early(lost)
+        return Thread.handle_interrupt(IN_WAITS) { settle(lost) } unless Fiber.current_scheduler
 
-        settle_talk(lost)
+        settle(lost)
       end
 
-      def settle_talk(lost)
+      def settle(lost)
         @driver.abandon(lost)
       ensure
-        ended = @talk.ended = @driver.closed?
-        note_interruption unless ended
+        note_interruption unless closed?
       end
 
       def loss(error)
         "the connection to #{@driver.description} is lost (#{error.message}); the server may or may not have " \
           "executed the last request"
-      end
-
-      # Called by the Talk, see {#guard}.
-      #
-      # @return [true, nil] true in a child of fork: its holder is in the parent process; the driver refuses to talk,
-      #   and says why
-      def check_owner
-        return true if @driver.forked?
-
-        if @talk.going_on?
-          raise Busy, "another fiber or thread is running a query on this connection: " \
-            "give each its own connection (Heddle::DB::Pool), or let them take turns"
-        end
-        raise Busy, "this connection was returned to its pool" if @lease == :none
-
-        check_transaction_owner if @holder
       end
 
       # Tells the listeners of a statement.
@@ -417,13 +376,16 @@ module Heddle
         QueryWatch.for(sql, self, @pool, DB)
       end
 
-      def perform_statement(statement, arguments, watch = nil)
+      # Called for a statement that may need another look before it runs, or is to be prepared again.
+      #
+      # @return [Object] the statement, as the driver has it
+      def ready_statement(statement, watch)
         sql = statement.sql
         unless statement.plain
           kind = @driver.kind(sql)
           statement.plain = kind == :plain
         end
-        check_transaction(kind, sql) unless @frames.empty?
+        check_transaction(kind, sql)
         handle = kept = statement.handle
         unless @driver.owns?(handle) && !statement.expired? # the session was reset since, and all its statements closed
           unless statement.of?(self)
@@ -433,19 +395,17 @@ module Heddle
           statement.renew(handle = prepared(sql))
         end
         watch.cached = true if watch && handle.equal?(kept)
-        finish_statement(statement, arguments, @driver.execute(handle, arguments))
+        handle
       end
 
-      # Also called by the Talk.
-      def finish_statement(statement, arguments, result)
+      # Called for a statement that the server has refused.
+      def finish_statement(statement, arguments, error)
         sql = statement.sql
-        if result.is_a?(ServerError) && @driver.stale?(result)
-          return lose(statement, result) if in_transaction?
+        return note(error, sql) unless @driver.stale?(error)
+        return lose(statement, error) if in_transaction?
 
-          statement.renew(handle = prepared(sql))
-          result = @driver.execute(handle, arguments)
-        end
-        note(result, sql)
+        statement.renew(handle = prepared(sql))
+        note(@driver.execute(handle, arguments), sql)
       end
 
       # The transaction has failed, and nothing can be prepared in it: the caller's next one may succeed.
@@ -460,19 +420,22 @@ module Heddle
         note(@driver.prepare(sql), sql)
       end
 
-      # A statement that the Talk has not run.
-      def query_otherwise(sql, arguments)
-        return query_resolved(sql, arguments) unless String === sql && !(Hash === arguments.last)
-        return talk(sql) { perform(sql, arguments) } unless QueryListeners.anyone
-
-        watched(sql) { |watch| talk(sql) { perform(sql, arguments, watch) } }
+      # A text of which somebody is told.
+      def query_told(sql, arguments, virtual: false)
+        watched(sql) { |watch| exchange(sql) { perform(sql, arguments, watch, virtual) } }
       end
 
       # A statement that is more than a text with values.
       def query_resolved(statement, arguments)
-        keeps = virtual?(statement) ? @cache.virtual? : @cache.applies?
         sql, arguments = resolved(statement, arguments)
-        watched(sql) { |watch| talk(sql) { perform(sql, arguments, watch, keeps: keeps) } }
+        query_told(sql, arguments, virtual: virtual?(statement))
+      end
+
+      # A Statement of which somebody is told.
+      def run_told(statement, handle, arguments)
+        watched(statement.sql) do |watch|
+          exchange(statement) { perform_prepared(statement, handle, arguments, watch) }
+        end
       end
 
       def virtual?(statement)
@@ -501,37 +464,8 @@ module Heddle
         (VirtualStatement === sql) ? sql.sql(database_type) : sql
       end
 
-      def perform(sql, arguments, watch = nil, keeps: @cache.applies?)
-        handle = @cache[sql] if keeps
-        watch.cached = true if watch && handle
-        perform_found(sql, arguments, keeps, handle)
-      end
-
-      # Also called by the Talk.
-      #
-      # @param handle [Object, nil] the statement, if the cache has it; then it needs no second look at its kind
-      def perform_found(sql, arguments, keeps, handle)
-        kind = handle ? :plain : @driver.kind(sql)
-        check_transaction(kind, sql) unless @frames.empty?
-        @cache.clear if kind != :plain && @driver.invalidates?(kind)
-        keeps &&= Driver::KEPT.include?(kind)
-        result = keeps ? run_cached(sql, arguments, handle) : @driver.query(sql, arguments)
-        finish_query(sql, result)
-      end
-
-      # Also called by the Talk.
-      def finish_query(sql, result)
-        note(result, sql)
-      end
-
-      # Also called by the Talk, for a statement of the cache.
-      def finish_kept(sql, arguments, result)
-        finish_query(sql, run_if_stale(sql, arguments, result))
-      end
-
-      def run_cached(sql, arguments, handle)
-        return run_if_stale(sql, arguments, @driver.execute(handle, arguments)) if handle
-
+      # Runs a statement that stays prepared from now on.
+      def keep(sql, arguments)
         sql = sql.dup.freeze unless sql.frozen? # others may change it while the statement runs
         handle, result = @driver.query_keeping(sql, arguments)
         @cache[sql] = handle if handle
@@ -539,20 +473,20 @@ module Heddle
       end
 
       # Runs the statement of the cache again that the server has not begun.
-      def run_if_stale(sql, arguments, result)
-        return result unless result.is_a?(ServerError) && @driver.stale?(result)
+      def run_if_stale(sql, arguments, error)
+        return error unless @driver.stale?(error)
 
         @cache.delete(sql)
-        return run_cached(sql, arguments, nil) unless in_transaction?
+        return keep(sql, arguments) unless in_transaction?
 
-        result.stale = @driver.failed?
-        result
+        error.stale = @driver.failed?
+        error
       end
 
       def each_fetched(cursor, fetch, sql, watch)
         watch&.rows = 0
         loan = @loans
-        until (rows = measured(watch) { talk(sql) { note(cursor.fetch(fetch), sql) } }).empty?
+        until (rows = measured(watch) { exchange(sql) { note(cursor.fetch(fetch), sql) } }).empty?
           watch.rows += rows.size if watch
           rows.each { |row| yield row }
           # The reader of an Enumerator may come back when the connection is another one's.
@@ -561,14 +495,6 @@ module Heddle
       ensure
         cursor.close
         watch&.done(nil)
-      end
-
-      # Raises a server's error.
-      def note(result, sql)
-        return note_refusal(result, sql) if result.is_a?(ServerError)
-
-        note_state unless @frames.empty?
-        result
       end
 
       def note_refusal(error, sql)

@@ -36,7 +36,7 @@ module Heddle
         begin
           start_copy(:copy_in, sql) { |copy| begun = copy }
           during_copy { yield begun }
-          talk do
+          exchange do
             complete = true
             note(begun.finish(nil), sql)
           end
@@ -76,7 +76,7 @@ module Heddle
         ensure
           drop_copy if begun && !complete
         end
-        talk(sql) { note(begun.result, sql) }
+        exchange(sql) { note(begun.result, sql) }
       end
 
       private
@@ -85,10 +85,10 @@ module Heddle
       # else may use the connection from then on, until #during_copy has ended.
       def start_copy(kind, sql, **options)
         need_driver(kind)
-        talk do
+        exchange do
           check_transaction(:plain, sql)
           yield note(@driver.public_send(kind, sql, **options), sql)
-          @talk.going_on = true
+          reserve
         end
       end
 
@@ -100,24 +100,23 @@ module Heddle
         @copy_lost = true
         raise ConnectionLost, loss(error)
       ensure
-        @talk.going_on = false
+        leave
       end
 
       def give_copy_up(copy, sql)
-        @talk.going_on = false # unless it has ended
+        leave # unless it has ended
         return drop_copy if closed?
 
         Heddle.shield(GIVE_UP_TIME) do
-          talk(sql) { note_answer(copy.finish("the client gave the COPY up"), sql) }
+          exchange(sql) { note_answer(copy.finish("the client gave the COPY up"), sql) }
         end
       rescue Error, IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
         drop_copy
       end
 
       def drop_copy
-        @talk.going_on = false
+        leave
         @driver.abandon(@copy_lost)
-        @talk.ended = closed?
       end
     end
   end

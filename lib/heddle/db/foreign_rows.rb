@@ -13,9 +13,9 @@ module Heddle
       # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       # @api private
       def query_text(sql)
-        return talk(sql) { run_text(sql) } unless QueryListeners.anyone
+        return exchange(sql) { run_text(sql) } unless QueryListeners.anyone
 
-        watched(sql) { talk(sql) { run_text(sql) } }
+        watched(sql) { exchange(sql) { run_text(sql) } }
       end
 
       # Like {Connection#each_row}, with all rows of a fetch at once, and with their columns.
@@ -26,10 +26,10 @@ module Heddle
       # @api private
       def each_batch(sql, arguments, fetch:)
         watch = watch_for(sql)
-        cursor = measured(watch) { talk(sql) { note(open_cursor(sql, arguments), sql) } }
+        cursor = measured(watch) { exchange(sql) { note(open_cursor(sql, arguments), sql) } }
         watch&.rows = 0
         first = true
-        until (rows = measured(watch) { talk(sql) { note(cursor.fetch(fetch), sql) } }).empty? && !first
+        until (rows = measured(watch) { exchange(sql) { note(cursor.fetch(fetch), sql) } }).empty? && !first
           first = false
           watch.rows += rows.size if watch
           yield rows, cursor.columns

@@ -77,7 +77,7 @@ module Heddle
       def wait_for_notification(timeout = nil)
         need_driver(:wait_for_notification, :next_notification)
         timeout = Options.seconds(:timeout, timeout) unless timeout == 0
-        talk do
+        exchange do
           if (kept = @driver.kept_notification)
             next kept
           end

@@ -16,7 +16,7 @@ module Heddle
         need_driver(:on_notice, :take_notices)
         @driver.notices = !handler.nil?
         @notice_handler = handler
-        guard
+        self.told = handler
         return self unless handler
 
         extend Delivery
@@ -31,7 +31,7 @@ module Heddle
       module Delivery
         private
 
-        def talk(sql = nil, &block)
+        def exchange(sql = nil, &block)
           value = super
           deliver_notices
           value

@@ -61,11 +61,11 @@ module Heddle
       # Tells the listeners of each statement; the time is that of all.
       def watched_batch(requests, &block)
         watches = requests.map { |sql, _| watch_for(sql) } if QueryListeners.anyone
-        return talk(&block) unless watches&.any?
+        return exchange(&block) unless watches&.any?
 
         started = Clock.now
         begin
-          results = talk(&block)
+          results = exchange(&block)
         rescue Exception => error # standard:disable Lint/RescueException
           raise
         ensure

@@ -14,7 +14,7 @@ module Heddle
 
       class << self
         # @api private false until somebody listens, anywhere in this process: the only check of each query
-        def anyone = Talk.watched?
+        def anyone = Connection.watched?
 
         # @api private
         def add(owner, handler)
@@ -23,7 +23,7 @@ module Heddle
           listener = QueryListener.new(owner, handler)
           LOCK.synchronize do
             owner.query_listeners = [*owner.query_listeners, listener].freeze
-            Talk.watch
+            Connection.watch
           end
           listener
         end

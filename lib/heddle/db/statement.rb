@@ -8,20 +8,19 @@ module Heddle
       attr_reader :sql
 
       # @api private
-      def initialize(connection, talk, sql, handle)
+      def initialize(connection, sql, handle)
         @connection = connection
-        @talk = talk
         @sql = sql
         @handle = handle
         @expired = false
-        @plain = talk.plain?(sql)
+        @plain = connection.plain?(sql)
       end
 
       # @param arguments the values of its parameters
       # @return [Result]
       # @raise [StatementClosed, ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {Connection#query}
       def query(*arguments)
-        (@plain && @talk.execute(self, @handle, arguments)) || @connection.run_statement(self, arguments)
+        @connection.run_statement(self, @plain && @handle, arguments)
       end
 
       # Runs the statement for its effect.

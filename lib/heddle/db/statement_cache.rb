@@ -20,7 +20,6 @@ module Heddle
         end
 
         @driver = driver
-        @mode = mode
         @size = size
         @statements = {}
         @newest = nil
@@ -28,22 +27,6 @@ module Heddle
 
       # @return [Integer]
       def size = @statements.size
-
-      # Whether a statement should be kept now.
-      def applies?
-        @mode == :always || (@mode == :transaction && @driver.in_transaction?)
-      end
-
-      # Whether virtual statements are kept, which are made to be used again.
-      def virtual? = @mode != :never
-
-      # @return the statement, which becomes the most recently used; nil if there is none
-      def [](sql)
-        return @statements[sql] if sql == @newest
-
-        statement = @statements.delete(sql)
-        self[sql] = statement if statement
-      end
 
       def []=(sql, statement)
         @driver.release(@statements.shift.last) while @statements.size >= @size

@@ -24,7 +24,7 @@ module Heddle
 
       def tables(schema, name)
         watched(what = name ? "look for a table" : "list the tables") do
-          talk do
+          exchange do
             check_transaction(:plain, what)
             note(@driver.tables(schema, name), what)
           end

@@ -16,9 +16,7 @@ module Heddle
       private_constant :ROLLBACK_TIME, :IN_WAITS, :Frame
 
       # @api private the owner of a transaction: the task or fiber, or the thread
-      def self.holder
-        Fiber.scheduler ? Task.current || Fiber.current : Thread.current
-      end
+      def self.holder = Connection.holder
 
       # Runs the block in a transaction: commits at the block's end, and rolls back if the block is left in any other
       # way (an error, a deadline, a cancel, throw, break). Inside another transaction it makes a savepoint, and only
@@ -95,7 +93,7 @@ module Heddle
       # @return [Boolean] whether the transaction has failed and can only be rolled back, to the savepoint if it is a
       #   nested one: an error doomed it, or the server ended it
       def needs_rollback?
-        !@failure.nil?
+        !failure.nil?
       end
 
       # @return [Integer] the number of open, nested transactions
@@ -106,11 +104,9 @@ module Heddle
       private
 
       def initialize_transactions
-        @frames = []
         @committed = false
         @in_thread = true
-        forget_failure
-        @holder = nil
+        @first_error = nil
         @pool = nil
       end
 
@@ -150,7 +146,7 @@ module Heddle
       # (a listener, a handler of notices) runs and may raise.
       def begin_frame(frame, options)
         if @frames.empty?
-          watched("start transaction") { talk("start transaction") { begin_outermost(frame, options) } }
+          watched("start transaction") { exchange("start transaction") { begin_outermost(frame, options) } }
         else
           if options.values.any?
             raise ArgumentError, "isolation:, read_only: and deferrable: are options of the outermost transaction"
@@ -172,9 +168,8 @@ module Heddle
         @committed = false
         @in_thread = Fiber.current_scheduler.nil?
         @frames << frame
-        @holder = Transactions.holder
-        guard
-        @pool&.enter(@holder, self)
+        self.holder = Transactions.holder
+        @pool&.enter(holder, self)
         results = @driver.begin_transaction(**options)
         results.each { |result| note(result, "start transaction") }
         raise TransactionError, "the server did not begin a transaction" unless in_transaction?
@@ -195,7 +190,7 @@ module Heddle
       end
 
       def end_frame(frame)
-        raise_failure if @failure
+        raise_failure if failure
         if frame.savepoint
           control("release savepoint") do
             note(@driver.release_savepoint(frame.savepoint), "release savepoint").tap { @frames.pop }
@@ -262,14 +257,13 @@ module Heddle
       end
 
       def forget_transaction
-        @pool&.leave(self) if @holder
-        @holder = nil
-        guard
+        @pool&.leave(self) if holder
+        self.holder = nil
         forget_failure
       end
 
       def forget_failure
-        @failure = nil
+        self.failure = nil
         @first_error = nil
       end
 
@@ -279,8 +273,8 @@ module Heddle
       # @param anyway [Boolean] whether it may be sent in a transaction that can only be rolled back
       def control(what, anyway: false)
         watched(what) do
-          talk do
-            raise_failure if @failure && !anyway
+          exchange do
+            raise_failure if failure && !anyway
             yield
           end
         end
@@ -288,15 +282,12 @@ module Heddle
 
       def raise_failure
         raise TransactionError,
-          "this transaction failed and must be rolled back: #{@failure}", cause: @first_error
+          "this transaction failed and must be rolled back: #{failure}", cause: @first_error
       end
 
-      # Raises unless the statement may be sent now.
-      def check_transaction(kind, sql)
-        return if @frames.empty?
-
-        raise_failure if @failure
-        return unless kind == :commit
+      # Called for a statement that the transaction cannot go on with: it has failed, or the statement would end it.
+      def refuse_statement(sql)
+        raise_failure if failure
 
         raise TransactionError, "this statement would end the transaction it is in: #{sql}"
       end
@@ -306,14 +297,8 @@ module Heddle
         effect = @driver.effect_of(error)
         return if effect == :none || @frames.empty?
 
-        @first_error = error unless @failure
-        @failure = (effect == :doomed) ? error.message : @failure || "the server ended it (#{error.message})"
-      end
-
-      # Notes that a statement which succeeded has ended the transaction.
-      def note_state
-        @failure ||= "the server ended it" unless @frames.empty? || in_transaction?
-        nil
+        @first_error = error unless failure
+        self.failure = (effect == :doomed) ? error.message : failure || "the server ended it (#{error.message})"
       end
 
       # Notes the state of the transaction after an interrupted statement, if the connection stays open: SQLite rolls
@@ -321,16 +306,9 @@ module Heddle
       # not run outside the transaction.
       def note_interruption
         return if @frames.empty?
-        return @failure ||= "the interruption of a statement rolled it back" unless in_transaction?
+        return self.failure ||= "the interruption of a statement rolled it back" unless in_transaction?
 
-        @failure ||= "a statement in it was interrupted" if @driver.failed?
-      end
-
-      def check_transaction_owner
-        return if @holder == Transactions.holder
-
-        raise Busy,
-          "another fiber or thread has an open transaction on this connection: use a Heddle::DB::Pool"
+        self.failure ||= "a statement in it was interrupted" if @driver.failed?
       end
     end
     private_constant :Transactions

@@ -20,10 +20,11 @@ module Heddle
       # @return [Heddle::Stream]
       attr_reader :stream
 
+      # @return [Link]
+      attr_reader :link
+
       # @return [String] without the password, which errors of Ruby would show
       def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
-
-      def usual = @link
 
       def execute(statement, arguments) = @link.run(statement, arguments)
 
@@ -37,13 +38,13 @@ module Heddle
 
       def flush_closes = @link.flush_closes
 
-      def in_transaction? = @link.in_transaction? && !closed?
+      def in_transaction? = @link.in_transaction?
 
       def healthy? = @link.owed.zero? && @stream.healthy?
 
       def at_rest? = @link.owed.zero? && !closed?
 
-      def closed? = @stream.closed? || forked?
+      def closed? = @link.closed?
 
       def forked? = @link.forked?
 

@@ -179,7 +179,7 @@ module DatabaseSuite
         assert_raises(Heddle::DB::StatementClosed) { statement.query(1) }
         assert_raises(Heddle::DB::ServerError) { db.prepare(refused_at_prepare) }
         with_connection do |other|
-          assert_raises(Heddle::DB::StatementClosed) { other.run_statement(db.prepare("select 1"), []) }
+          assert_raises(Heddle::DB::StatementClosed) { other.run_statement(db.prepare("select 1"), nil, []) }
           assert_equal 1, other.query_value("select 1")
         end
       end

@@ -97,7 +97,8 @@ module Heddle
           kind
         end
 
-        def usual = @link
+        # @return [Link]
+        attr_reader :link
 
         def placeholders(sql) = Statements.placeholders(sql)
 
@@ -278,6 +279,12 @@ module Heddle
         end
 
         def in_transaction? = @link.in_transaction?
+
+        # SQLite may have rolled the transaction back.
+        def effect_of(error)
+          note_end if @writes && !in_transaction?
+          super
+        end
 
         def commit = with_end { super }
 

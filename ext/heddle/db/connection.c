@@ -1,0 +1,571 @@
+#include "db/connection.h"
+
+#include "deadline.h"
+#include "stream/stream.h"
+#include "task/current.h"
+
+static ID id_left_early, id_query_resolved, id_query_told, id_run_told, id_keep, id_run_if_stale;
+static ID id_ready_statement, id_finish_statement, id_note_refusal, id_refuse_statement; // of Connection
+static ID id_in_transaction_p, id_closed_p, id_forked_p, id_kind, id_invalidates_p, id_query, id_execute; // of Driver
+static ID id_clear, id_statements, id_newest; // of StatementCache
+static ID id_set_cached;                      // of QueryWatch
+static VALUE plain, calling, commit;          // kinds of statements
+
+// Whether anybody in this process has ever asked to be told of statements.
+static bool watched;
+
+// ---- operations
+
+static const struct db_operations *known;
+
+void db_operations_of(VALUE link_class, struct db_operations *operations)
+{
+    operations->link_class = link_class;
+    operations->next = known;
+    known = operations;
+}
+
+static const struct db_operations *operations_for(VALUE link)
+{
+    const struct db_operations *operations = known;
+    while (operations && operations->link_class != rb_obj_class(link))
+        operations = operations->next;
+    return operations;
+}
+
+// ---- the object
+
+enum connection_state {
+    IDLE,
+    IN_EXCHANGE,
+    RESERVED // for several exchanges, such as those of a COPY
+};
+
+// When a statement stays prepared: see StatementCache.
+enum caching { CACHING_NEVER, CACHING_VIRTUAL, CACHING_IN_TRANSACTIONS, CACHING_ALWAYS };
+
+struct connection {
+    VALUE driver, link;
+    const struct db_operations *operations; // NULL: the driver does everything
+    VALUE cache;
+    VALUE frames;  // Array of the open transactions, which Ruby code fills
+    VALUE holder;  // the task, fiber or thread that has begun them; nil
+    VALUE failure; // why the transaction can only be rolled back; nil
+    int64_t span;  // nanoseconds that each call of the driver may take
+    enum connection_state state;
+    enum caching caching;
+    bool returned; // to its pool: nobody may use the connection
+    bool told;     // somebody is told of notices behind each exchange: see Notices
+};
+
+static void connection_mark(void *pointer)
+{
+    const struct connection *connection = pointer;
+    rb_gc_mark_movable(connection->driver);
+    rb_gc_mark_movable(connection->link);
+    rb_gc_mark_movable(connection->cache);
+    rb_gc_mark_movable(connection->frames);
+    rb_gc_mark_movable(connection->holder);
+    rb_gc_mark_movable(connection->failure);
+}
+
+static void connection_compact(void *pointer)
+{
+    struct connection *connection = pointer;
+    connection->driver = rb_gc_location(connection->driver);
+    connection->link = rb_gc_location(connection->link);
+    connection->cache = rb_gc_location(connection->cache);
+    connection->frames = rb_gc_location(connection->frames);
+    connection->holder = rb_gc_location(connection->holder);
+    connection->failure = rb_gc_location(connection->failure);
+}
+
+static size_t connection_memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct connection);
+}
+
+static const rb_data_type_t connection_type = {
+    .wrap_struct_name = "Heddle::DB::Connection",
+    .function = {.dmark = connection_mark,
+                 .dfree = RUBY_DEFAULT_FREE,
+                 .dsize = connection_memsize,
+                 .dcompact = connection_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
+};
+
+static struct connection *connection_of(VALUE self)
+{
+    return rb_check_typeddata(self, &connection_type);
+}
+
+static VALUE connection_allocate(VALUE klass)
+{
+    struct connection *connection;
+    VALUE self = TypedData_Make_Struct(klass, struct connection, &connection_type, connection);
+    connection->driver = connection->link = connection->cache = connection->frames = Qnil;
+    connection->holder = connection->failure = Qnil;
+    connection->span = DEADLINE_NEVER;
+    return self;
+}
+
+static enum caching caching_for(VALUE mode)
+{
+    if (mode == ID2SYM(rb_intern("always"))) return CACHING_ALWAYS;
+    if (mode == ID2SYM(rb_intern("transaction"))) return CACHING_IN_TRANSACTIONS;
+    return mode == ID2SYM(rb_intern("virtual")) ? CACHING_VIRTUAL : CACHING_NEVER;
+}
+
+/* @api private connection.attach(driver, link, cache, mode, frames, timeout): link may be nil */
+static VALUE attach(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 6, 6);
+    struct connection *connection = connection_of(self);
+    Check_Type(argv[4], T_ARRAY);
+    RB_OBJ_WRITE(self, &connection->driver, argv[0]);
+    RB_OBJ_WRITE(self, &connection->link, argv[1]);
+    RB_OBJ_WRITE(self, &connection->cache, argv[2]);
+    connection->caching = caching_for(argv[3]);
+    RB_OBJ_WRITE(self, &connection->frames, argv[4]);
+    connection->span = deadline_span(argv[5]);
+    connection->operations = operations_for(connection->link);
+    return self;
+}
+
+// ---- what the driver says
+
+static bool is_closed(const struct connection *connection)
+{
+    if (connection->operations) return connection->operations->is_closed(connection->link);
+    return RTEST(rb_funcall(connection->driver, id_closed_p, 0));
+}
+
+static bool is_forked(const struct connection *connection)
+{
+    if (connection->operations) return connection->operations->is_forked(connection->link);
+    return RTEST(rb_funcall(connection->driver, id_forked_p, 0));
+}
+
+static bool in_transaction(const struct connection *connection)
+{
+    if (connection->operations) return connection->operations->in_transaction(connection->link);
+    return RTEST(rb_funcall(connection->driver, id_in_transaction_p, 0));
+}
+
+static bool is_plain(const struct connection *connection, VALUE sql)
+{
+    const struct db_operations *operations = connection->operations;
+    return operations && RB_TYPE_P(sql, T_STRING) && operations->is_plain(connection->link, sql);
+}
+
+static bool may_run(const struct connection *connection, VALUE prepared)
+{
+    return connection->operations && connection->operations->may_run(connection->link, prepared);
+}
+
+static VALUE run(const struct connection *connection, VALUE prepared, VALUE arguments)
+{
+    VALUE result = Qundef;
+    if (may_run(connection, prepared)) result = connection->operations->run(connection->link, prepared, arguments);
+    return result == Qundef ? rb_funcall(connection->driver, id_execute, 2, prepared, arguments) : result;
+}
+
+static bool is_refusal(VALUE result)
+{
+    return RTEST(rb_obj_is_kind_of(result, rb_eException));
+}
+
+// ---- exchanges
+
+// The owner of what runs now: the task or fiber, or the thread.
+static VALUE current_holder(void)
+{
+    if (NIL_P(place_of_thread().scheduler)) return rb_thread_current();
+    const struct task *task = task_current();
+    return task ? task->owner.self : rb_fiber_current();
+}
+
+/* @api private Connection.holder -> Task, Fiber or Thread: the owner of a transaction that begins now */
+static VALUE connection_holder(VALUE klass)
+{
+    (void)klass;
+    return current_holder();
+}
+
+static void check_caller(const struct connection *connection)
+{
+    VALUE busy = rb_path2class("Heddle::DB::Busy");
+    if (connection->state != IDLE)
+        rb_raise(busy, "another fiber or thread is running a query on this connection: give each its own connection "
+                       "(Heddle::DB::Pool), or let them take turns");
+    if (connection->returned) rb_raise(busy, "this connection was returned to its pool");
+    if (!NIL_P(connection->holder) && connection->holder != current_holder())
+        rb_raise(busy, "another fiber or thread has an open transaction on this connection: use a Heddle::DB::Pool");
+}
+
+struct connection_exchange {
+    VALUE self;
+    struct connection *connection;
+    VALUE (*body)(struct connection_exchange *exchange);
+    VALUE arguments[3]; // the first is what is run, for messages: a text, a statement, or nil
+    deadline_t late;    // when the first call of the driver must have ended
+    bool closed;        // as it was at the beginning: a close in another thread may come in the middle
+    bool complete;      // the body has returned
+};
+
+static VALUE exchange_body(VALUE argument)
+{
+    struct connection_exchange *exchange = (struct connection_exchange *)argument;
+    VALUE value = exchange->body(exchange);
+    exchange->complete = true;
+    return value;
+}
+
+static VALUE tell_connection(VALUE argument)
+{
+    const struct connection_exchange *exchange = (const struct connection_exchange *)argument;
+    VALUE error = rb_errinfo();
+    if (!is_exception(error)) error = Qnil;
+    bool lost = !NIL_P(error) && stream_is_failure(error);
+    bool late = exchange->late != DEADLINE_NEVER && exchange->late <= deadline_now();
+    return rb_funcall(exchange->self, id_left_early, 5, error, lost ? Qtrue : Qfalse, exchange->closed ? Qtrue : Qfalse,
+                      late ? Qtrue : Qfalse, exchange->arguments[0]);
+}
+
+static VALUE let_next(VALUE argument)
+{
+    struct connection *connection = ((struct connection_exchange *)argument)->connection;
+    if (connection->state == IN_EXCHANGE) connection->state = IDLE;
+    return Qnil;
+}
+
+// Other callers get Busy until the connection knows whether it stays open; a second exception may strike meanwhile.
+static VALUE end_exchange(VALUE argument)
+{
+    if (((struct connection_exchange *)argument)->complete) return let_next(argument);
+    return rb_ensure(tell_connection, argument, let_next, argument);
+}
+
+// In a child of fork the holder is in the parent process: the driver refuses to do anything, and says why. Both are
+// asked first: a driver in Ruby lets other threads run, which must not come between the check and the beginning.
+static VALUE run_exchange(struct connection_exchange *exchange)
+{
+    struct connection *connection = exchange->connection = connection_of(exchange->self);
+    exchange->closed = is_closed(connection);
+    bool forked = exchange->closed && is_forked(connection);
+    if (!forked && (connection->state != IDLE || connection->returned || !NIL_P(connection->holder)))
+        check_caller(connection);
+    connection->state = IN_EXCHANGE;
+    exchange->late = deadline_in(connection->span);
+    VALUE value = rb_ensure(exchange_body, (VALUE)exchange, end_exchange, (VALUE)exchange);
+    RB_GC_GUARD(exchange->self);
+    return value;
+}
+
+static VALUE yield(struct connection_exchange *exchange)
+{
+    (void)exchange;
+    return rb_yield_values(0);
+}
+
+/*
+ * @api private connection.exchange(what = nil) { … } -> the block's value
+ *
+ * Calls the block if the caller may use the connection, else raises Busy. If the block does not come to its end, calls
+ * +left_early(error, lost, closed, late, what)+: the exception or nil, whether it is an IOError, a SystemCallError or
+ * one of TLS, whether the connection had been closed before, whether the timeout has passed, and the text or the
+ * statement that is run, or nil.
+ */
+static VALUE connection_exchange(int argc, VALUE *argv, VALUE self)
+{
+    rb_check_arity(argc, 0, 1);
+    struct connection_exchange exchange = {.self = self, .body = yield, .arguments = {argc ? argv[0] : Qnil}};
+    return run_exchange(&exchange);
+}
+
+// ---- transactions
+
+static bool in_block(const struct connection *connection)
+{
+    return RARRAY_LEN(connection->frames) > 0;
+}
+
+static void refuse_unsendable(VALUE self, const struct connection *connection, VALUE kind, VALUE sql)
+{
+    if (!in_block(connection) || (NIL_P(connection->failure) && kind != commit)) return;
+    rb_funcall(self, id_refuse_statement, 1, sql);
+}
+
+/* @api private connection.check_transaction(kind, sql): raises unless the statement may be sent now. */
+static VALUE check_transaction(VALUE self, VALUE kind, VALUE sql)
+{
+    refuse_unsendable(self, connection_of(self), kind, sql);
+    return Qnil;
+}
+
+/* @api private connection.note_state -> nil. Notes that a statement which succeeded has ended the transaction. */
+static VALUE note_state(VALUE self)
+{
+    struct connection *connection = connection_of(self);
+    if (in_block(connection) && NIL_P(connection->failure) && !in_transaction(connection))
+        RB_OBJ_WRITE(self, &connection->failure, rb_interned_str_cstr("the server ended it"));
+    return Qnil;
+}
+
+/* @api private connection.note(result, sql) -> result. Raises a server's error. */
+static VALUE note(VALUE self, VALUE result, VALUE sql)
+{
+    if (is_refusal(result)) return rb_funcall(self, id_note_refusal, 2, result, sql);
+    note_state(self);
+    return result;
+}
+
+// ---- statements
+
+// Of StatementCache, whose Hash has the most recently used statement at its end.
+static VALUE cached(VALUE cache, VALUE sql)
+{
+    VALUE statements = rb_ivar_get(cache, id_statements), newest = rb_ivar_get(cache, id_newest);
+    if (!NIL_P(newest) && RTEST(rb_str_equal(sql, newest))) return rb_hash_lookup(statements, newest);
+    VALUE statement = rb_hash_delete(statements, sql);
+    if (NIL_P(statement)) return Qnil;
+    newest = rb_str_new_frozen(sql);
+    rb_ivar_set(cache, id_newest, newest);
+    rb_hash_aset(statements, newest, statement);
+    return statement;
+}
+
+static VALUE perform_new(VALUE self, VALUE sql, VALUE arguments, bool keeps)
+{
+    const struct connection *connection = connection_of(self);
+    VALUE kind = is_plain(connection, sql) ? plain : rb_funcall(connection->driver, id_kind, 1, sql);
+    refuse_unsendable(self, connection, kind, sql);
+    if (kind != plain && RTEST(rb_funcall(connection->driver, id_invalidates_p, 1, kind)))
+        rb_funcall(connection->cache, id_clear, 0);
+    if (keeps && (kind == plain || kind == calling)) return rb_funcall(self, id_keep, 2, sql, arguments);
+    if (kind == plain && connection->operations && connection->operations->query)
+        return connection->operations->query(connection->link, sql, arguments);
+    return rb_funcall(connection->driver, id_query, 2, sql, arguments);
+}
+
+static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE watch, bool keeps)
+{
+    const struct connection *connection = connection_of(self);
+    VALUE result, prepared = keeps && RB_TYPE_P(sql, T_STRING) ? cached(connection->cache, sql) : Qnil;
+    if (NIL_P(prepared)) return note(self, perform_new(self, sql, arguments, keeps), sql);
+    if (!NIL_P(watch)) rb_funcall(watch, id_set_cached, 1, Qtrue);
+    refuse_unsendable(self, connection, plain, sql); // its kind was looked at when it was prepared
+    result = run(connection, prepared, arguments);
+    if (is_refusal(result)) result = rb_funcall(self, id_run_if_stale, 3, sql, arguments, result);
+    return note(self, result, sql);
+}
+
+static bool keeps_now(const struct connection *connection, bool virtual)
+{
+    if (virtual) return connection->caching != CACHING_NEVER;
+    return connection->caching == CACHING_ALWAYS ||
+           (connection->caching == CACHING_IN_TRANSACTIONS && in_transaction(connection));
+}
+
+/* @api private connection.perform(sql, arguments, watch, virtual) -> Result. Runs a statement, within an exchange. */
+static VALUE perform(VALUE self, VALUE sql, VALUE arguments, VALUE watch, VALUE virtual)
+{
+    return perform_statement(self, sql, arguments, watch, keeps_now(connection_of(self), RTEST(virtual)));
+}
+
+static VALUE query_body(struct connection_exchange *exchange)
+{
+    return perform(exchange->self, exchange->arguments[0], exchange->arguments[1], Qnil, Qfalse);
+}
+
+/*
+ * @api private connection.run_query(sql, arguments) -> Result
+ *
+ * Values by their names, and what is no text, go to +query_resolved+; statements of which somebody is told to
+ * +query_told+.
+ */
+static VALUE run_query(VALUE self, VALUE sql, VALUE arguments)
+{
+    long count = RARRAY_LEN(arguments);
+    if (!RB_TYPE_P(sql, T_STRING) || (count && RB_TYPE_P(RARRAY_AREF(arguments, count - 1), T_HASH)))
+        return rb_funcall(self, id_query_resolved, 2, sql, arguments);
+    if (watched || connection_of(self)->told) return rb_funcall(self, id_query_told, 2, sql, arguments);
+    struct connection_exchange exchange = {.self = self, .body = query_body, .arguments = {sql, arguments}};
+    return run_exchange(&exchange);
+}
+
+/*
+ * @api private connection.perform_prepared(statement, prepared, arguments, watch) -> Result
+ *
+ * Runs a Statement, within an exchange. +prepared+: what the driver knows the statement by, if its text is of the kind
+ * :plain; else nil or false.
+ */
+static VALUE perform_prepared(VALUE self, VALUE statement, VALUE prepared, VALUE arguments, VALUE watch)
+{
+    const struct connection *connection = connection_of(self);
+    if (!RTEST(prepared) || !may_run(connection, prepared)) {
+        prepared = rb_funcall(self, id_ready_statement, 2, statement, watch);
+    } else {
+        refuse_unsendable(self, connection, plain, statement);
+        if (!NIL_P(watch)) rb_funcall(watch, id_set_cached, 1, Qtrue);
+    }
+    VALUE result = run(connection, prepared, arguments);
+    if (is_refusal(result)) return rb_funcall(self, id_finish_statement, 3, statement, arguments, result);
+    note_state(self);
+    return result;
+}
+
+static VALUE prepared_body(struct connection_exchange *exchange)
+{
+    return perform_prepared(exchange->self, exchange->arguments[0], exchange->arguments[1], exchange->arguments[2],
+                            Qnil);
+}
+
+/* @api private connection.run_statement(statement, prepared, arguments) -> Result. See perform_prepared. */
+static VALUE run_statement(VALUE self, VALUE statement, VALUE prepared, VALUE arguments)
+{
+    if (watched || connection_of(self)->told) return rb_funcall(self, id_run_told, 3, statement, prepared, arguments);
+    struct connection_exchange exchange = {
+        .self = self, .body = prepared_body, .arguments = {statement, prepared, arguments}};
+    return run_exchange(&exchange);
+}
+
+/* @api private connection.plain?(sql) -> true or nil. Whether it is of the kind :plain; nil: the driver has to look. */
+static VALUE plain_p(VALUE self, VALUE sql)
+{
+    return is_plain(connection_of(self), sql) ? Qtrue : Qnil;
+}
+
+// ---- the state, for Ruby code
+
+/* @api private connection.busy? -> true or false: whether a fiber or thread is in an exchange, or between two */
+static VALUE busy_p(VALUE self)
+{
+    return connection_of(self)->state == IDLE ? Qfalse : Qtrue;
+}
+
+/* @api private connection.reserve: within an exchange. Nobody else may use the connection until #leave. */
+static VALUE reserve(VALUE self)
+{
+    connection_of(self)->state = RESERVED;
+    return self;
+}
+
+/* @api private connection.leave: ends a reservation. */
+static VALUE leave_reserved(VALUE self)
+{
+    connection_of(self)->state = IDLE;
+    return self;
+}
+
+/* @api private connection.returned = true or false: whether nobody may use it, since its pool has it */
+static VALUE set_returned(VALUE self, VALUE returned)
+{
+    connection_of(self)->returned = RTEST(returned);
+    return returned;
+}
+
+/* @api private connection.told = true or false: whether Ruby code has something to do behind each exchange */
+static VALUE set_told(VALUE self, VALUE told)
+{
+    connection_of(self)->told = RTEST(told);
+    return told;
+}
+
+/* @api private connection.holder -> Task, Fiber, Thread or nil */
+static VALUE holder(VALUE self)
+{
+    return connection_of(self)->holder;
+}
+
+/* @api private connection.holder = Task, Fiber, Thread or nil */
+static VALUE set_holder(VALUE self, VALUE holder)
+{
+    return RB_OBJ_WRITE(self, &connection_of(self)->holder, holder);
+}
+
+/* @api private connection.failure -> String or nil */
+static VALUE failure(VALUE self)
+{
+    return connection_of(self)->failure;
+}
+
+/* @api private connection.failure = String or nil */
+static VALUE set_failure(VALUE self, VALUE failure)
+{
+    return RB_OBJ_WRITE(self, &connection_of(self)->failure, failure);
+}
+
+/* @api private Connection.watched? -> true or false: whether anybody in this process has asked to be told of
+   statements */
+static VALUE watched_p(VALUE klass)
+{
+    (void)klass;
+    return watched ? Qtrue : Qfalse;
+}
+
+/* @api private Connection.watch: from now on somebody is told of statements. */
+static VALUE watch(VALUE klass)
+{
+    watched = true;
+    return klass;
+}
+
+static void find_names(void)
+{
+    id_left_early = rb_intern("left_early");
+    id_query_resolved = rb_intern("query_resolved");
+    id_query_told = rb_intern("query_told");
+    id_run_told = rb_intern("run_told");
+    id_keep = rb_intern("keep");
+    id_run_if_stale = rb_intern("run_if_stale");
+    id_ready_statement = rb_intern("ready_statement");
+    id_finish_statement = rb_intern("finish_statement");
+    id_note_refusal = rb_intern("note_refusal");
+    id_refuse_statement = rb_intern("refuse_statement");
+    id_in_transaction_p = rb_intern("in_transaction?");
+    id_closed_p = rb_intern("closed?");
+    id_forked_p = rb_intern("forked?");
+    id_kind = rb_intern("kind");
+    id_invalidates_p = rb_intern("invalidates?");
+    id_query = rb_intern("query");
+    id_execute = rb_intern("execute");
+    id_clear = rb_intern("clear");
+    id_statements = rb_intern("@statements");
+    id_newest = rb_intern("@newest");
+    id_set_cached = rb_intern("cached=");
+    plain = ID2SYM(rb_intern("plain"));
+    calling = ID2SYM(rb_intern("calling"));
+    commit = ID2SYM(rb_intern("commit"));
+}
+
+void db_connection_init(VALUE db)
+{
+    find_names();
+    VALUE connection = rb_define_class_under(db, "Connection", rb_cObject);
+    rb_define_alloc_func(connection, connection_allocate);
+    rb_undef_method(connection, "initialize_copy");
+    rb_define_singleton_method(connection, "holder", connection_holder, 0);
+    rb_define_singleton_method(connection, "watched?", watched_p, 0);
+    rb_define_singleton_method(connection, "watch", watch, 0);
+    rb_define_method(connection, "run_statement", run_statement, 3);
+    rb_define_method(connection, "plain?", plain_p, 1);
+    rb_define_private_method(connection, "attach", attach, -1);
+    rb_define_private_method(connection, "exchange", connection_exchange, -1);
+    rb_define_private_method(connection, "run_query", run_query, 2);
+    rb_define_private_method(connection, "perform", perform, 4);
+    rb_define_private_method(connection, "perform_prepared", perform_prepared, 4);
+    rb_define_private_method(connection, "check_transaction", check_transaction, 2);
+    rb_define_private_method(connection, "note", note, 2);
+    rb_define_private_method(connection, "note_state", note_state, 0);
+    rb_define_private_method(connection, "busy?", busy_p, 0);
+    rb_define_private_method(connection, "reserve", reserve, 0);
+    rb_define_private_method(connection, "leave", leave_reserved, 0);
+    rb_define_private_method(connection, "returned=", set_returned, 1);
+    rb_define_private_method(connection, "told=", set_told, 1);
+    rb_define_private_method(connection, "holder", holder, 0);
+    rb_define_private_method(connection, "holder=", set_holder, 1);
+    rb_define_private_method(connection, "failure", failure, 0);
+    rb_define_private_method(connection, "failure=", set_failure, 1);
+}
