@@ -102,43 +102,6 @@ module Statements
     end
   end
 
-  def test_a_closed_connection
-    in_host_with do |db|
-      statement = kept(db, one, 1)
-      db.close
-      [-> { statement.query(1) }, -> { db.query(one, 1) }].each do |ask|
-        assert_match(/nothing was sent/, assert_raises(DB::ConnectionLost, &ask).message)
-      end
-    end
-  end
-
-  def test_a_connection_of_the_parent
-    db = connect
-    statement = kept(db, one, 1)
-    read, write = IO.pipe
-    pid = fork do
-      write << [-> { statement.query(1) }, -> { db.query(one, 1) }].map { |ask| outcome(&ask).message }.join("\n")
-      write.close
-      exit! 0
-    end
-    write.close
-    assert_equal 2, read.read.scan("belongs to the parent process").size
-    assert_equal [[1]], statement.query(1).rows
-  ensure
-    Process.wait(pid) if pid
-    db&.close
-  end
-
-  # In what is left early the connection is asked whether it stays open.
-  def test_a_deadline
-    [->(db) { db.query(waiting, 30) }, ->(db) { kept(db, waiting, 0).query(30) }].each do |ask|
-      in_host_with do |db|
-        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { ask.call(db) } }
-        assert_equal [[1]], db.query(one, 1).rows unless db.closed?
-      end
-    end
-  end
-
   # What is sent before the close has come to its end may be executed: nobody is told that it was not sent.
   def test_a_statement_that_begins_in_the_middle_of_a_close
     db = connect

@@ -1,10 +1,8 @@
 #include "mysql/mysql_link.h"
 
-#include "mysql/bindings.h"
-
 #include <string.h>
 
-enum { LARGE_PACKET = 64 << 10, KEPT_CAPACITY = 64 << 10 };
+enum { LARGE_PACKET = 64 << 10 };
 
 VALUE mysql_cLink;
 
@@ -31,7 +29,7 @@ void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t leng
 
 // ---- the object
 
-static void mark(void *pointer)
+static void mysql_link_mark(void *pointer)
 {
     const struct mysql_link *link = pointer;
     db_link_mark(&link->base);
@@ -39,7 +37,7 @@ static void mark(void *pointer)
     rb_gc_mark(link->refused);
 }
 
-static void release(void *pointer)
+static void mysql_link_release(void *pointer)
 {
     struct mysql_link *link = pointer;
     db_link_release(&link->base);
@@ -48,7 +46,7 @@ static void release(void *pointer)
     xfree(link);
 }
 
-static size_t memsize(const void *pointer)
+static size_t mysql_link_memsize(const void *pointer)
 {
     const struct mysql_link *link = pointer;
     return sizeof(*link) + link->request.capacity + link->row.capacity;
@@ -56,12 +54,12 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t link_type = {
     .wrap_struct_name = "Heddle::DB::MySQL::Link",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .function = {.dmark = mysql_link_mark, .dfree = mysql_link_release, .dsize = mysql_link_memsize},
     .parent = &db_link_type,
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-static VALUE allocate(VALUE klass)
+VALUE mysql_link_allocate(VALUE klass)
 {
     struct mysql_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct mysql_link, &link_type, link);
@@ -74,43 +72,6 @@ static VALUE allocate(VALUE klass)
 struct mysql_link *mysql_link_of(VALUE self)
 {
     return rb_check_typeddata(self, &link_type);
-}
-
-// ---- exchanges
-
-// Buffers that were large once are freed.
-static void shrink(struct mysql_bytes *bytes)
-{
-    if (bytes->capacity <= KEPT_CAPACITY) return;
-    xfree(bytes->at);
-    *bytes = (struct mysql_bytes){0};
-}
-
-static void exchange_ended(struct db_exchange *exchange)
-{
-    struct mysql_link *link = exchange->link;
-    link->separate = Qnil;
-    if (!exchange->complete && exchange->unsent) mysql_flush_when_idle(exchange->self);
-    shrink(&link->request);
-    shrink(&link->row);
-}
-
-VALUE mysql_exchange(struct db_exchange *exchange)
-{
-    struct mysql_link *link = mysql_link_of(exchange->self);
-    db_exchange_begin(exchange, &link->base);
-    link->exchanges++;
-    link->refused = Qnil;
-    VALUE result = db_exchange_run(exchange, exchange_ended);
-    mysql_flush_when_idle(exchange->self);
-    RB_GC_GUARD(exchange->self);
-    return result;
-}
-
-VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second)
-{
-    struct db_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
-    return mysql_exchange(&exchange);
 }
 
 // ---- packets in
@@ -290,20 +251,4 @@ void mysql_queue_close(struct mysql_link *link, uint32_t id)
     stream_queue_no_reply(stream, message, sizeof(message));
     link->base.closes++;
     if (id == link->last) link->last_open = false;
-}
-
-void Init_heddle_mysql(void)
-{
-    VALUE db = rb_define_module_under(heddle_module, "DB");
-    VALUE mysql = rb_define_module_under(db, "MySQL");
-    mysql_cLink = rb_define_class_under(mysql, "Link", db_cLink);
-    rb_gc_register_mark_object(mysql_cLink);
-    rb_define_alloc_func(mysql_cLink, allocate);
-    mysql_parameters_init();
-    mysql_values_init();
-    mysql_results_init();
-    mysql_login_init();
-    mysql_commands_init();
-    mysql_sql_init();
-    mysql_idle_init();
 }

@@ -1,8 +1,8 @@
 // A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this room:
 // mysql_link.c (packets), mysql_sql.c (the text of statements), mysql_parameters.c and mysql_values.c (values in
 // requests and in rows), mysql_results.c (whole replies), mysql_login.c and mysql_commands.c (the methods of
-// Heddle::DB::MySQL::Link), mysql_idle.c (closes without a next request). The order of requests is decided in Ruby
-// (lib/heddle/db).
+// Heddle::DB::MySQL::Link), mysql_idle.c (closes without a next request). mysql_init.c knows all of them; no file calls
+// one that calls it. The order of requests is decided in Ruby (lib/heddle/db).
 #ifndef HEDDLE_MYSQL_MYSQL_LINK_H
 #define HEDDLE_MYSQL_MYSQL_LINK_H
 
@@ -67,11 +67,7 @@ struct mysql_link *mysql_link_of(VALUE self);
 void mysql_bytes_reserve(struct mysql_bytes *bytes, size_t room);
 void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t length);
 
-// Runs the body as one exchange.
-VALUE mysql_exchange(struct db_exchange *exchange);
-
-// mysql_exchange with two arguments.
-VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
+VALUE mysql_link_allocate(VALUE klass);
 
 // The payload of the next packet; valid until the next call.
 struct mysql_span mysql_packet(struct mysql_link *link);
@@ -92,6 +88,14 @@ void mysql_request_built(struct mysql_link *link);
 
 // Queues the close of a statement, piggybacked on the next request.
 void mysql_queue_close(struct mysql_link *link, uint32_t id);
+
+// ---- mysql_exchange.c
+
+// Runs the body as one exchange.
+VALUE mysql_exchange(struct db_exchange *exchange);
+
+// mysql_exchange with two arguments.
+VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
 
 // ---- mysql_parameters.c
 

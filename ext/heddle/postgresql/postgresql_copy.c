@@ -147,32 +147,6 @@ static VALUE copy_target(VALUE self, VALUE sql)
     return NIL_P(target) ? Qnil : rb_assoc_new(target, columns);
 }
 
-VALUE postgresql_copy_refused(void)
-{
-    VALUE said = rb_utf8_str_new_cstr("a COPY from STDIN or to STDOUT is run by copy_in or copy_out: "
-                                      "db.copy_in(sql) { |copy| copy << row }, db.copy_out(sql) { |row| … }");
-    VALUE error = rb_exc_new_str(rb_path2class("Heddle::DB::ServerError"), said);
-    rb_ivar_set(error, rb_intern("@sql_state"), rb_utf8_str_new_cstr("0A000")); // feature_not_supported
-    return error;
-}
-
-void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason)
-{
-    postgresql_check(pg_put_copy_fail(buffer, (struct pg_span){(const uint8_t *)reason, strlen(reason)}));
-}
-
-// In a COPY the server passes over the Sync that came with a statement of the extended protocol. Behind requests that
-// travel together nobody knows whose Sync that was.
-void postgresql_refuse_copy(struct postgresql_link *link)
-{
-    if (link->base.owed > 1) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
-    postgresql_copy_put_refusal(&link->request, "no COPY was expected");
-    if (!link->text) postgresql_check(pg_put_sync(&link->request));
-    struct stream *stream = stream_of(link->base.stream);
-    stream_append(stream, link->request.at, link->request.length);
-    link->request.length = 0;
-}
-
 // ---- replies
 
 static void ended(struct postgresql_link *link)
@@ -340,7 +314,4 @@ void postgresql_copy_init(void)
     rb_define_method(postgresql_cLink, "copy_target", copy_target, 1);
     rb_define_method(postgresql_cLink, "describe", describe, 1);
     rb_define_method(postgresql_cLink, "start_copy", start_copy, 2);
-    postgresql_copy_values_init();
-    postgresql_copy_in_init();
-    postgresql_copy_out_init();
 }

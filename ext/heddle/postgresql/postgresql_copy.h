@@ -53,9 +53,6 @@ struct postgresql_copy_end {
 bool postgresql_copy_read_end(struct postgresql_link *link, struct pg_message message, struct postgresql_copy_end *end);
 void postgresql_copy_read_to_end(struct postgresql_link *link, struct postgresql_copy_end *end);
 
-// CopyFail.
-void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);
-
 // ---- postgresql_copy_values.c: values in the binary form
 
 // Puts a value in the type's binary form, with its length, without running Ruby code. Returns false, and puts nothing,

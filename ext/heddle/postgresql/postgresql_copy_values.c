@@ -202,7 +202,7 @@ static VALUE plain_bytes(VALUE self, VALUE value, VALUE kind)
 VALUE postgresql_copy_typed_row(struct postgresql_link *link, VALUE tuple, VALUE described)
 {
     const struct postgresql_columns *columns = postgresql_columns_of(described);
-    struct postgresql_reading reading = {.link = link};
+    struct postgresql_reading reading = {.value = postgresql_value, .link = link};
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(tuple);
     struct pg_row row;
     struct pg_span value;

@@ -1,12 +1,11 @@
 #include "postgresql/postgresql_link.h"
 
 #include "budget.h"
-#include "postgresql/bindings.h"
 
 #include <string.h>
 
 // Messages of this size on are received into a String of their own: the stream's buffer would have to grow for them.
-enum { LARGE_MESSAGE = 64 << 10, KEPT_CAPACITY = 64 << 10 };
+enum { LARGE_MESSAGE = 64 << 10 };
 
 // A message between two requests has at most this size.
 enum { LARGEST_ASIDE = 16 << 20 };
@@ -26,7 +25,7 @@ bool postgresql_grow(struct pg_buffer *buffer, size_t room)
     return true;
 }
 
-static void mark(void *pointer)
+static void postgresql_link_mark(void *pointer)
 {
     const struct postgresql_link *link = pointer;
     db_link_mark(&link->base);
@@ -42,7 +41,7 @@ static void mark(void *pointer)
     rb_gc_mark(link->preparing);
 }
 
-static void release(void *pointer)
+static void postgresql_link_release(void *pointer)
 {
     struct postgresql_link *link = pointer;
     db_link_release(&link->base);
@@ -52,7 +51,7 @@ static void release(void *pointer)
     xfree(link);
 }
 
-static size_t memsize(const void *pointer)
+static size_t postgresql_link_memsize(const void *pointer)
 {
     const struct postgresql_link *link = pointer;
     return sizeof(*link) + link->request.capacity + link->row.capacity + link->looked.capacity;
@@ -60,12 +59,12 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t link_type = {
     .wrap_struct_name = "Heddle::DB::PostgreSQL::Link",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .function = {.dmark = postgresql_link_mark, .dfree = postgresql_link_release, .dsize = postgresql_link_memsize},
     .parent = &db_link_type,
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-static VALUE allocate(VALUE klass)
+VALUE postgresql_link_allocate(VALUE klass)
 {
     struct postgresql_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct postgresql_link, &link_type, link);
@@ -84,48 +83,17 @@ struct postgresql_link *postgresql_link_of(VALUE self)
     return rb_check_typeddata(self, &link_type);
 }
 
-// ---- exchanges
-
-// Memory that a large value needed once is given back.
-static void shrink(struct pg_buffer *buffer)
-{
-    buffer->length = 0;
-    if (buffer->capacity <= KEPT_CAPACITY) return;
-    xfree(buffer->at);
-    buffer->at = NULL;
-    buffer->capacity = 0;
-}
-
-static void exchange_ended(struct db_exchange *exchange)
-{
-    struct postgresql_link *link = exchange->link;
-    link->apart = Qnil;
-    if (exchange->complete) link->preparing = Qnil;
-    shrink(&link->request);
-    shrink(&link->row);
-}
-
-VALUE postgresql_exchange(struct db_exchange *exchange)
-{
-    struct postgresql_link *link = postgresql_link_of(exchange->self);
-    db_exchange_begin(exchange, &link->base);
-    link->text = false;
-    link->request.length = 0;
-    if (!exchange->resumes) link->preparing = Qnil;
-    VALUE result = db_exchange_run(exchange, exchange_ended);
-    postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
-    RB_GC_GUARD(result);
-    RB_GC_GUARD(exchange->self);
-    return result;
-}
-
-VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second)
-{
-    struct db_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
-    return postgresql_exchange(&exchange);
-}
-
 // ---- messages in
+
+VALUE postgresql_utf8(struct pg_span span)
+{
+    return server_utf8((const char *)span.at, span.length, rb_utf8_encoding());
+}
+
+VALUE postgresql_text(struct pg_span span)
+{
+    return server_text((const char *)span.at, span.length, rb_utf8_encoding());
+}
 
 struct pg_message postgresql_any_message(struct postgresql_link *link)
 {
@@ -383,24 +351,4 @@ void postgresql_queue_pending_closes(struct postgresql_link *link)
 {
     for (uint32_t id; pending_closes_take(link->base.pending_closes, &id);)
         queue_close(link, id);
-}
-
-void Init_heddle_postgresql(void)
-{
-    VALUE db = rb_define_module_under(heddle_module, "DB");
-    VALUE postgresql = rb_define_module_under(db, "PostgreSQL");
-    postgresql_cLink = rb_define_class_under(postgresql, "Link", db_cLink);
-    rb_gc_register_mark_object(postgresql_cLink);
-    rb_define_alloc_func(postgresql_cLink, allocate);
-    postgresql_parameters_init();
-    postgresql_types_init();
-    postgresql_columns_init();
-    postgresql_values_init();
-    postgresql_results_init();
-    postgresql_login_init();
-    postgresql_sql_init();
-    postgresql_commands_init();
-    postgresql_copy_init();
-    postgresql_pipeline_init();
-    postgresql_interrupted_init();
 }

@@ -2,6 +2,7 @@
 // the messages, postgresql_sql.c what the text of a statement says, postgresql_parameters.c and postgresql_values.c
 // what goes in and comes out, postgresql_results.c whole replies, postgresql_login.c, postgresql_commands.c,
 // postgresql_pipeline.c, postgresql_copy.c and postgresql_interrupted.c the methods of Heddle::DB::PostgreSQL::Link.
+// postgresql_init.c knows all of them; no file calls one that calls it.
 // Ruby decides what is asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
 #define HEDDLE_POSTGRESQL_POSTGRESQL_LINK_H
@@ -71,11 +72,19 @@ extern VALUE postgresql_cLink, postgresql_cColumns, postgresql_cPrepared;
 
 struct postgresql_link *postgresql_link_of(VALUE self);
 
-// ---- postgresql_link.c
+// ---- postgresql_exchange.c
 
 // Runs the body as one exchange. A ReadyForQuery is a reply.
 VALUE postgresql_exchange(struct db_exchange *exchange);
 VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
+
+// ---- postgresql_link.c
+
+VALUE postgresql_link_allocate(VALUE klass);
+
+// Text of the server for values that are names, and for messages (server_text.h).
+VALUE postgresql_utf8(struct pg_span span);
+VALUE postgresql_text(struct pg_span span);
 
 // The next message of the server; good until the next call. Notices, notifications and settings, which may come at any
 // time, are kept and not returned.
@@ -189,10 +198,6 @@ void postgresql_column_known(struct postgresql_link *link, struct postgresql_col
 VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message,
                             struct postgresql_columns *columns);
 
-// Text of the server for values that are names, and for messages (server_text.h).
-VALUE postgresql_utf8(struct pg_span span);
-VALUE postgresql_text(struct pg_span span);
-
 // ---- postgresql_results.c
 
 struct postgresql_statement {
@@ -228,6 +233,9 @@ bool postgresql_is_fatal(struct pg_message message);
 // none. `prepared` gets the description of a statement's parameters; nil for none.
 VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared);
 
+// CopyFail.
+void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);
+
 // Reads up to the next ReadyForQuery: a Heddle::DB::Result of each of `count` statements that had one Sync. After an
 // error only the results before it; `error` gets it, nil for none.
 VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error);
@@ -252,14 +260,6 @@ VALUE postgresql_undone(struct postgresql_link *link, VALUE sql);
 // Parse, Bind, Describe and Execute of a statement that is not kept, into link->request. `name` of its portal, nil for
 // none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
 void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
-
-// ---- postgresql_copy.c
-
-// Ends a COPY that no method for COPY has begun, whose data may come from the client: refuses to send any.
-void postgresql_refuse_copy(struct postgresql_link *link);
-
-// A Heddle::DB::ServerError, which is not raised; it names the methods for COPY.
-VALUE postgresql_copy_refused(void);
 
 void postgresql_login_init(void);
 void postgresql_parameters_init(void);

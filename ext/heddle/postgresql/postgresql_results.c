@@ -266,6 +266,33 @@ static void note_description(const struct reply *reply)
     if (reply->parsed) postgresql_statement_of(reply->prepared)->open = true;
 }
 
+// It names the methods for COPY.
+static VALUE copy_refused(void)
+{
+    VALUE said = rb_utf8_str_new_cstr("a COPY from STDIN or to STDOUT is run by copy_in or copy_out: "
+                                      "db.copy_in(sql) { |copy| copy << row }, db.copy_out(sql) { |row| … }");
+    VALUE error = rb_exc_new_str(rb_path2class("Heddle::DB::ServerError"), said);
+    rb_ivar_set(error, rb_intern("@sql_state"), rb_utf8_str_new_cstr("0A000")); // feature_not_supported
+    return error;
+}
+
+void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason)
+{
+    postgresql_check(pg_put_copy_fail(buffer, (struct pg_span){(const uint8_t *)reason, strlen(reason)}));
+}
+
+// In a COPY the server passes over the Sync that came with a statement of the extended protocol. Behind requests that
+// travel together nobody knows whose Sync that was.
+static void refuse_copy(struct postgresql_link *link)
+{
+    if (link->base.owed > 1) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
+    postgresql_copy_put_refusal(&link->request, "no COPY was expected");
+    if (!link->text) postgresql_check(pg_put_sync(&link->request));
+    struct stream *stream = stream_of(link->base.stream);
+    stream_append(stream, link->request.at, link->request.length);
+    link->request.length = 0;
+}
+
 // False at the end.
 static bool read_message(struct postgresql_link *link, struct reply *reply)
 {
@@ -318,11 +345,11 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         return true;
     case PG_COPY_IN_RESPONSE:
         if (reply->each) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
-        if (!reply->error) reply->error = postgresql_copy_refused();
-        postgresql_refuse_copy(link);
+        if (!reply->error) reply->error = copy_refused();
+        refuse_copy(link);
         return true;
     case PG_COPY_OUT_RESPONSE:
-        if (!reply->error) reply->error = postgresql_copy_refused();
+        if (!reply->error) reply->error = copy_refused();
         return true;
     case PG_COPY_DATA:
     case PG_COPY_DONE:

@@ -22,39 +22,11 @@ enum { NESTED_MOST = 64 };
 static VALUE mValues, cDuration;
 static ID id_parse, id_big_decimal, id_new, id_inet, id_call;
 
-void postgresql_malformed_value(const struct postgresql_reading *reading)
-{
-    db_link_violated(&reading->link->base, "sent a malformed value");
-}
-
 // ---- text
-
-VALUE postgresql_utf8(struct pg_span span)
-{
-    return server_utf8((const char *)span.at, span.length, rb_utf8_encoding());
-}
-
-VALUE postgresql_text(struct pg_span span)
-{
-    return server_text((const char *)span.at, span.length, rb_utf8_encoding());
-}
-
-// Like rb_enc_str_new, without looking up the encoding. UTF-8 and binary are among the inlined encodings.
-static VALUE string_value(struct pg_span span, int encoding)
-{
-    VALUE string = rb_str_new((const char *)span.at, (long)span.length);
-    RB_ENCODING_SET_INLINED(string, encoding);
-    return string;
-}
-
-VALUE postgresql_text_value(struct pg_span span)
-{
-    return string_value(span, rb_utf8_encindex());
-}
 
 static VALUE bytes_of(struct pg_span span)
 {
-    return string_value(span, rb_ascii8bit_encindex());
+    return rb_str_new((const char *)span.at, (long)span.length);
 }
 
 static VALUE bits_text(const struct pg_bits *bits)
@@ -97,21 +69,6 @@ static VALUE tsvector_text(const struct postgresql_reading *reading, struct pg_s
 }
 
 // ---- numbers
-
-// The Float that prints like the server's number of 6 to 9 digits: 1.1 and not 1.100000023841858.
-VALUE postgresql_float4_value(float number)
-{
-    int least = fabsf(number) < FLT_MIN ? 1 : 6; // of one that is not normal fewer digits count
-    for (int digits = least; digits <= 9; digits++) {
-        char text[40];
-        snprintf(text, sizeof(text), "%.*g", digits, (double)number);
-        double read = strtod(text, NULL);
-        // Half way to the next one would be rounded to this one or that: the server writes another digit then.
-        double step = (double)nextafterf(number, read > number ? INFINITY : -INFINITY) - number;
-        if ((float)read == number && fabs(read - number) * 2 < fabs(step)) return DBL2NUM(read);
-    }
-    return DBL2NUM((double)number);
-}
 
 // A numeric of a few bytes may have 131,072 digits. They count as parsed bytes, so that other fibers run between many
 // such numbers.
@@ -325,7 +282,7 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
         reading->incomplete = true;
         return Qnil;
     }
-    if (++reading->depth > NESTED_MOST) postgresql_malformed_value(reading);
+    postgresql_check_value(reading, ++reading->depth <= NESTED_MOST);
     VALUE value = type->kind < POSTGRESQL_KIND_RUBY ? plain_value(reading, span, type->kind)
                                                     : ruby_value(reading, span, oid, type);
     reading->depth--;
@@ -435,7 +392,7 @@ VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message mess
     VALUE gathered[ROW_GATHERED]; // on the stack, where the GC finds them
     VALUE array = columns->count > ROW_GATHERED ? rb_ary_new_capa((long)columns->count) : Qnil;
     VALUE waiting = Qnil;
-    struct postgresql_reading reading = {.link = link};
+    struct postgresql_reading reading = {.link = link, .value = postgresql_value};
     uint32_t count = 0;
     struct pg_span span;
     while (pg_row_next(&row, &span)) {
@@ -462,7 +419,7 @@ static VALUE settle_value(VALUE self, VALUE waiting)
     VALUE row = rb_ary_entry(waiting, 0), bytes = rb_ary_entry(waiting, 3);
     Check_Type(row, T_ARRAY);
     StringValue(bytes);
-    struct postgresql_reading reading = {.link = link};
+    struct postgresql_reading reading = {.link = link, .value = postgresql_value};
     struct pg_span span = {(const uint8_t *)RSTRING_PTR(bytes), (size_t)RSTRING_LEN(bytes)};
     VALUE value = postgresql_inner_value(&reading, span, NUM2UINT(rb_ary_entry(waiting, 2)));
     RB_GC_GUARD(bytes);

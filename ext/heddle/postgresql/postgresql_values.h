@@ -11,15 +11,23 @@ struct postgresql_reading {
     struct postgresql_link *link;
     unsigned depth;
     bool incomplete; // something is to be looked up first
+    // postgresql_value, for those that a value contains.
+    VALUE (*value)
+    (struct postgresql_reading *reading, struct pg_span span, uint32_t oid, const struct postgresql_type *type);
 };
 
 // Raises Heddle::DB::ProtocolError.
-RBIMPL_ATTR_NORETURN()
-void postgresql_malformed_value(const struct postgresql_reading *reading);
-
 static inline void postgresql_check_value(const struct postgresql_reading *reading, bool valid)
 {
-    if (!valid) postgresql_malformed_value(reading);
+    if (!valid) db_link_violated(&reading->link->base, "sent a malformed value");
+}
+
+// A String in UTF-8. Like rb_enc_str_new, without looking up the encoding, which is among the inlined ones.
+static inline VALUE postgresql_text_value(struct pg_span span)
+{
+    VALUE string = rb_str_new((const char *)span.at, (long)span.length);
+    RB_ENCODING_SET_INLINED(string, rb_utf8_encindex());
+    return string;
 }
 
 // ---- postgresql_values.c
@@ -27,12 +35,6 @@ static inline void postgresql_check_value(const struct postgresql_reading *readi
 // A value of any type, of the bytes in `span`. nil if the reading is incomplete then.
 VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, uint32_t oid,
                        const struct postgresql_type *type);
-
-// A String in UTF-8.
-VALUE postgresql_text_value(struct pg_span span);
-
-// The Float that prints like the server's number.
-VALUE postgresql_float4_value(float number);
 
 // ---- postgresql_values_time.c
 
@@ -55,6 +57,9 @@ VALUE postgresql_geometry_value(const struct postgresql_reading *reading, struct
 void postgresql_values_geometry_classes(void);
 
 // ---- postgresql_values_nested.c: values that contain values
+
+// The Float that prints like the server's number.
+VALUE postgresql_float4_value(float number);
 
 VALUE postgresql_inner_value(struct postgresql_reading *reading, struct pg_span span, uint32_t oid);
 VALUE postgresql_array_value(struct postgresql_reading *reading, struct pg_span span);

@@ -1,6 +1,10 @@
 // Values that contain values: arrays, ranges, rows, hstore and vectors.
 #include "postgresql/postgresql_values.h"
 
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
 static VALUE mValues;
 static ID id_range;
 
@@ -14,7 +18,7 @@ static struct postgresql_type inner_type(struct postgresql_reading *reading, uin
 VALUE postgresql_inner_value(struct postgresql_reading *reading, struct pg_span span, uint32_t oid)
 {
     struct postgresql_type type = inner_type(reading, oid);
-    return postgresql_value(reading, span, oid, &type);
+    return reading->value(reading, span, oid, &type);
 }
 
 static VALUE dimension(struct postgresql_reading *reading, struct pg_array *array, const struct postgresql_type *type,
@@ -27,7 +31,7 @@ static VALUE dimension(struct postgresql_reading *reading, struct pg_array *arra
             rb_ary_push(values, dimension(reading, array, type, level + 1));
         } else {
             postgresql_check_value(reading, pg_array_next(array, &element));
-            rb_ary_push(values, postgresql_value(reading, element, array->type, type));
+            rb_ary_push(values, reading->value(reading, element, array->type, type));
         }
     }
     return values;
@@ -52,8 +56,8 @@ VALUE postgresql_array_value(struct postgresql_reading *reading, struct pg_span 
 VALUE postgresql_range_value(struct postgresql_reading *reading, const struct pg_range *range, uint32_t element)
 {
     struct postgresql_type type = inner_type(reading, element);
-    VALUE lower = postgresql_value(reading, range->lower, element, &type);
-    VALUE upper = postgresql_value(reading, range->upper, element, &type);
+    VALUE lower = reading->value(reading, range->lower, element, &type);
+    VALUE upper = reading->value(reading, range->upper, element, &type);
     if (reading->incomplete) return Qnil;
     return rb_funcall(mValues, id_range, 3, lower, upper, INT2FIX(range->flags));
 }
@@ -112,6 +116,21 @@ VALUE postgresql_hstore_value(const struct postgresql_reading *reading, struct p
         rb_hash_aset(hash, postgresql_text_value(key), value.at ? postgresql_text_value(value) : Qnil);
     postgresql_check_value(reading, pg_elements_complete(&pairs));
     return hash;
+}
+
+// The Float that prints like the server's number of 6 to 9 digits: 1.1 and not 1.100000023841858.
+VALUE postgresql_float4_value(float number)
+{
+    int least = fabsf(number) < FLT_MIN ? 1 : 6; // of one that is not normal fewer digits count
+    for (int digits = least; digits <= 9; digits++) {
+        char text[40];
+        snprintf(text, sizeof(text), "%.*g", digits, (double)number);
+        double read = strtod(text, NULL);
+        // Half way to the next one would be rounded to this one or that: the server writes another digit then.
+        double step = (double)nextafterf(number, read > number ? INFINITY : -INFINITY) - number;
+        if ((float)read == number && fabs(read - number) * 2 < fabs(step)) return DBL2NUM(read);
+    }
+    return DBL2NUM((double)number);
 }
 
 VALUE postgresql_vector_value(const struct postgresql_reading *reading, struct pg_span span)

@@ -6,12 +6,6 @@
 #include <string.h>
 
 // What SQLite keeps of a function. SQLite ends it: when the connection closes, or another one takes its name.
-struct sqlite_function {
-    struct sqlite_function *next, *previous; // of the link
-    struct sqlite_link *link;
-    VALUE callable; // must not move: SQLite has no way to tell of another address
-};
-
 static ID id_call, id_new, id_step, id_finish;
 
 static VALUE argument_value(sqlite3_value *value)
@@ -110,12 +104,6 @@ static void call_function(sqlite3_context *context, int count, sqlite3_value **v
 
 // SQLite keeps a group's address. It ends the group behind its last row, or when the statement is interrupted: perhaps
 // while the GC runs. So no object of Ruby has the list.
-struct sqlite_group {
-    struct sqlite_group *next, *previous; // of the link
-    struct sqlite_link *link;
-    VALUE object; // must not move
-};
-
 static struct sqlite_group *group_new(struct sqlite_link *link, VALUE object)
 {
     struct sqlite_group *group = malloc(sizeof(*group));
@@ -216,14 +204,6 @@ static int call_collation(void *pointer, int one, const void *first, int two, co
 }
 
 // ---- methods
-
-void sqlite_functions_mark(const struct sqlite_link *link)
-{
-    for (const struct sqlite_function *function = link->functions; function; function = function->next)
-        rb_gc_mark(function->callable);
-    for (const struct sqlite_group *group = link->groups; group; group = group->next)
-        rb_gc_mark(group->object);
-}
 
 static struct sqlite_function *function_new(struct sqlite_link *link, VALUE callable)
 {

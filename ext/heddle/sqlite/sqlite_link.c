@@ -4,7 +4,6 @@
 #include "budget.h"
 #include "os/fork.h"
 #include "scope/scope.h"
-#include "sqlite/bindings.h"
 #include "task/current.h"
 
 #include <stdlib.h>
@@ -19,20 +18,10 @@ static const int64_t TURN = 1000000;
 static const int64_t TURN_IN_THREAD = 10000000;
 
 VALUE sqlite_cLink;
-static VALUE eBusy;
+VALUE sqlite_eBusy;
 static ID id_call, id_error, id_let_others_in;
 
 // ---- the object
-
-void sqlite_core_release(struct sqlite_core *core)
-{
-    if (core && !--core->references) xfree(core);
-}
-
-bool sqlite_core_alive(const struct sqlite_core *core)
-{
-    return core->db && core->born == fork_count();
-}
 
 // Also called by the GC: calls no Ruby, see `stepping`.
 static void close_core(struct sqlite_core *core)
@@ -50,18 +39,22 @@ static void close_core(struct sqlite_core *core)
     core->db = NULL;
 }
 
-static void mark(void *pointer)
+static void sqlite_link_mark(void *pointer)
 {
     const struct sqlite_link *link = pointer;
     rb_gc_mark(link->turn);
     rb_gc_mark(link->waiting);
     rb_gc_mark(link->refusals);
-    sqlite_functions_mark(link);
+    // SQLite has their addresses, and no way to tell it of others.
+    for (const struct sqlite_function *function = link->functions; function; function = function->next)
+        rb_gc_mark(function->callable);
+    for (const struct sqlite_group *group = link->groups; group; group = group->next)
+        rb_gc_mark(group->object);
 }
 
 // A fiber that was abandoned inside of SQLite keeps the connection open: its frames are gone, and nothing can say in
 // what state they left SQLite.
-static void release(void *pointer)
+static void sqlite_link_release(void *pointer)
 {
     struct sqlite_link *link = pointer;
     struct sqlite_core *core = link->core;
@@ -73,7 +66,7 @@ static void release(void *pointer)
     xfree(link);
 }
 
-static size_t memsize(const void *pointer)
+static size_t sqlite_link_memsize(const void *pointer)
 {
     (void)pointer;
     return sizeof(struct sqlite_link) + sizeof(struct sqlite_core);
@@ -81,11 +74,11 @@ static size_t memsize(const void *pointer)
 
 const rb_data_type_t sqlite_link_type = {
     .wrap_struct_name = "Heddle::DB::SQLite::Link",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
+    .function = {.dmark = sqlite_link_mark, .dfree = sqlite_link_release, .dsize = sqlite_link_memsize},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-static VALUE allocate(VALUE klass)
+VALUE sqlite_link_allocate(VALUE klass)
 {
     struct sqlite_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct sqlite_link, &sqlite_link_type, link);
@@ -305,8 +298,9 @@ VALUE sqlite_call(struct sqlite_call *call)
     if (core && core->born != fork_count()) raise_forked();
     if (!core || !core->db || core->closing) rb_raise(rb_eIOError, "closed database");
     if (core->busy)
-        rb_raise(eBusy, "a statement is running on this connection: give each fiber and thread a connection of its own "
-                        "(Heddle::DB::Pool)");
+        rb_raise(sqlite_eBusy,
+                 "a statement is running on this connection: give each fiber and thread a connection of its own "
+                 "(Heddle::DB::Pool)");
     core->busy = true;
     call->link->jump = 0;
     call->link->misordered = false;
@@ -522,52 +516,27 @@ static VALUE link_load_extension(VALUE self, VALUE path)
     return sqlite_call(&call);
 }
 
-/* Link.know_classes: called when the Ruby part is loaded. */
-static VALUE know_classes(VALUE klass)
-{
-    eBusy = rb_path2class("Heddle::DB::Busy");
-    rb_gc_register_mark_object(eBusy);
-    sqlite_parameters_classes();
-    sqlite_values_classes();
-    sqlite_results_classes();
-    return klass;
-}
-
-void Init_heddle_sqlite(void)
+void sqlite_link_init(void)
 {
     id_call = rb_intern("call");
     id_error = rb_intern("error");
     id_let_others_in = rb_intern("let_others_in");
-    VALUE db = rb_define_module_under(heddle_module, "DB");
-    VALUE sqlite = rb_define_module_under(db, "SQLite");
-    sqlite_cLink = rb_define_class_under(sqlite, "Link", rb_cObject);
-    rb_gc_register_mark_object(sqlite_cLink);
-    rb_define_alloc_func(sqlite_cLink, allocate);
-    rb_undef_method(sqlite_cLink, "initialize_copy");
-    rb_define_singleton_method(sqlite_cLink, "know_classes", know_classes, 0);
-    rb_define_method(sqlite_cLink, "open", link_open, 2);
-    rb_define_method(sqlite_cLink, "wait_for_locks_by", link_wait_by, 2);
-    rb_define_method(sqlite_cLink, "attended=", link_set_attended, 1);
-    rb_define_method(sqlite_cLink, "refusals=", link_set_refusals, 1);
-    rb_define_method(sqlite_cLink, "timeout=", link_set_timeout, 1);
-    rb_define_method(sqlite_cLink, "local=", link_set_local, 1);
-    rb_define_method(sqlite_cLink, "stored_values=", link_set_stored_values, 1);
-    rb_define_method(sqlite_cLink, "in_transaction?", link_in_transaction_p, 0);
-    rb_define_method(sqlite_cLink, "busy?", link_busy_p, 0);
-    rb_define_method(sqlite_cLink, "reading?", link_reading_p, 0);
-    rb_define_method(sqlite_cLink, "closed?", link_closed_p, 0);
-    rb_define_method(sqlite_cLink, "forked?", link_forked_p, 0);
-    rb_define_method(sqlite_cLink, "writing?", link_writing_p, 0);
-    rb_define_method(sqlite_cLink, "read_only?", link_read_only_p, 0);
-    rb_define_method(sqlite_cLink, "path", link_path, 0);
-    rb_define_method(sqlite_cLink, "close", link_close, 0);
-    rb_define_method(sqlite_cLink, "load_extension", link_load_extension, 1);
-    sqlite_api_init(sqlite_cLink);
-    sqlite_statements_init();
-    sqlite_shape_init();
-    sqlite_parameters_init();
-    sqlite_values_init();
-    sqlite_results_init();
-    sqlite_functions_init();
-    sqlite_backup_init();
+    VALUE link = sqlite_cLink;
+    rb_define_method(link, "open", link_open, 2);
+    rb_define_method(link, "wait_for_locks_by", link_wait_by, 2);
+    rb_define_method(link, "attended=", link_set_attended, 1);
+    rb_define_method(link, "refusals=", link_set_refusals, 1);
+    rb_define_method(link, "timeout=", link_set_timeout, 1);
+    rb_define_method(link, "local=", link_set_local, 1);
+    rb_define_method(link, "stored_values=", link_set_stored_values, 1);
+    rb_define_method(link, "in_transaction?", link_in_transaction_p, 0);
+    rb_define_method(link, "busy?", link_busy_p, 0);
+    rb_define_method(link, "reading?", link_reading_p, 0);
+    rb_define_method(link, "closed?", link_closed_p, 0);
+    rb_define_method(link, "forked?", link_forked_p, 0);
+    rb_define_method(link, "writing?", link_writing_p, 0);
+    rb_define_method(link, "read_only?", link_read_only_p, 0);
+    rb_define_method(link, "path", link_path, 0);
+    rb_define_method(link, "close", link_close, 0);
+    rb_define_method(link, "load_extension", link_load_extension, 1);
 }

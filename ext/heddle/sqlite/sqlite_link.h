@@ -1,8 +1,9 @@
 // A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
-// room: sqlite_api.c (the library's functions), sqlite_link.c (open, close, giving way), sqlite_fork.c (children of
-// fork), sqlite_statements.c (prepared statements), sqlite_shape.c (their columns), sqlite_parameters.c and
-// sqlite_values.c (values in and out), sqlite_results.c (whole results), sqlite_functions.c (functions in Ruby),
-// sqlite_backup.c. What to run, and when, is decided in Ruby (lib/heddle/db/sqlite).
+// room: sqlite_api.c (the library's functions), sqlite_core.c (connections and statements as SQLite has them),
+// sqlite_link.c (open, close, giving way), sqlite_fork.c (children of fork), sqlite_statements.c (prepared statements),
+// sqlite_shape.c (their columns), sqlite_parameters.c and sqlite_values.c (values in and out), sqlite_results.c (whole
+// results), sqlite_functions.c (functions in Ruby), sqlite_backup.c. sqlite_init.c knows all of them; no file calls one
+// that calls it. What to run, and when, is decided in Ruby (lib/heddle/db/sqlite).
 //
 // A statement runs on the stack of the fiber that asked for it. SQLite calls back every few instructions (its progress
 // handler), when it finds the database locked (its busy handler), and for functions in Ruby. There other fibers and
@@ -56,6 +57,18 @@ struct sqlite_link {
     bool misordered; // a collation failed in this call: what the statement has written is out of order
 };
 
+struct sqlite_function {
+    struct sqlite_function *next, *previous; // of the link
+    struct sqlite_link *link;
+    VALUE callable; // must not move: SQLite has no way to tell of another address
+};
+
+struct sqlite_group {
+    struct sqlite_group *next, *previous; // of the link
+    struct sqlite_link *link;
+    VALUE object; // must not move
+};
+
 // How a column's values are read, from its declared type.
 enum sqlite_kind {
     SQLITE_AS_STORED,
@@ -84,7 +97,7 @@ struct sqlite_statement {
     size_t tail; // offset of the text behind the statement, or 0
 };
 
-extern VALUE sqlite_cLink;
+extern VALUE sqlite_cLink, sqlite_eBusy;
 extern const rb_data_type_t sqlite_link_type;
 
 static inline struct sqlite_link *sqlite_link_of(VALUE self)
@@ -130,10 +143,12 @@ bool sqlite_in_transaction(VALUE self);
 bool sqlite_is_closed(VALUE self);
 bool sqlite_is_forked(VALUE self);
 
+// sqlite_core.c
 void sqlite_core_release(struct sqlite_core *core);
-
-// Whether the core may be touched by this process.
-bool sqlite_core_alive(const struct sqlite_core *core);
+bool sqlite_core_alive(const struct sqlite_core *core); // whether this process may touch it
+void sqlite_statement_finalize(struct sqlite_statement *statement);
+void sqlite_finalize_doomed(struct sqlite_core *core);
+void sqlite_statement_free(struct sqlite_statement *statement); // the record, once SQLite has finalized it
 
 // sqlite_fork.c: which cores have a database.
 void sqlite_core_note(struct sqlite_core *core);
@@ -152,8 +167,6 @@ bool sqlite_owns(VALUE self, VALUE prepared);
 // Prepares the text from `offset` on. Returns a statement, or an error. To be called within sqlite_call.
 VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset);
 VALUE sqlite_sql(VALUE sql); // as UTF-8; raises
-void sqlite_statement_finalize(struct sqlite_statement *statement);
-void sqlite_finalize_doomed(struct sqlite_core *core);
 // Looks at the columns again if SQLite has prepared the statement anew, because the table has changed.
 void sqlite_statement_refresh(struct sqlite_statement *statement);
 
@@ -171,6 +184,8 @@ VALUE sqlite_row(struct sqlite_link *link, struct sqlite_statement *statement);
 enum sqlite_kind sqlite_kind_of(const char *declared);
 VALUE sqlite_column_text(const void *bytes, int length);
 
+VALUE sqlite_link_allocate(VALUE klass);
+void sqlite_link_init(void);
 void sqlite_api_init(VALUE link);
 void sqlite_statements_init(void);
 void sqlite_shape_init(void);
@@ -181,7 +196,6 @@ void sqlite_values_classes(void);
 void sqlite_results_init(void);
 void sqlite_results_classes(void);
 void sqlite_functions_init(void);
-void sqlite_functions_mark(const struct sqlite_link *link);
 void sqlite_backup_init(void);
 
 #endif

@@ -11,52 +11,6 @@ static ID id_set_seconds;
 
 // ---- the object
 
-static void unlink_statement(struct sqlite_statement *statement)
-{
-    struct sqlite_core *core = statement->core;
-    if (statement->previous) {
-        statement->previous->next = statement->next;
-    } else {
-        core->statements = statement->next;
-    }
-    if (statement->next) statement->next->previous = statement->previous;
-    statement->next = statement->previous = NULL;
-}
-
-static void free_record(struct sqlite_statement *statement)
-{
-    sqlite_core_release(statement->core);
-    xfree(statement->kinds);
-    free(statement->target);
-    xfree(statement);
-}
-
-// While SQLite is busy the statement is only marked: a finalize in the middle of another statement is not allowed.
-void sqlite_statement_finalize(struct sqlite_statement *statement)
-{
-    if (!statement->at) return;
-    if (statement->core->busy) {
-        statement->doomed = statement->core->dooms = true;
-        return;
-    }
-    unlink_statement(statement);
-    sqlite_api.finalize(statement->at);
-    statement->at = NULL;
-    statement->closed = true;
-    if (statement->orphan) free_record(statement);
-}
-
-// Behind each call, so not by a look at all statements, of which a program may keep thousands.
-void sqlite_finalize_doomed(struct sqlite_core *core)
-{
-    if (!core->dooms) return;
-    core->dooms = false;
-    for (struct sqlite_statement *statement = core->statements, *next; statement; statement = next) {
-        next = statement->next;
-        if (statement->doomed) sqlite_statement_finalize(statement);
-    }
-}
-
 static void mark(void *pointer)
 {
     const struct sqlite_statement *statement = pointer;
@@ -71,7 +25,7 @@ static void release(void *pointer)
         statement->orphan = true;
         sqlite_statement_finalize(statement); // frees the record, now or when SQLite is no longer busy
     } else {
-        free_record(statement);
+        sqlite_statement_free(statement);
     }
 }
 
@@ -220,8 +174,7 @@ static void note_busy_timeout(struct sqlite_link *link, struct sqlite_statement 
     const char *column = statement->columns == 1 ? sqlite_api.column_name(statement->at, 0) : NULL;
     if (!column || strcmp(column, "timeout") != 0 || !has_value(p, end)) return;
     if (sqlite_api.step(statement->at) == SQLITE_ROW)
-        rb_funcall(link->turn, id_set_seconds, 1,
-                   DBL2NUM((double)sqlite_api.column_int64(statement->at, 0) / 1000.0));
+        rb_funcall(link->turn, id_set_seconds, 1, DBL2NUM((double)sqlite_api.column_int64(statement->at, 0) / 1000.0));
     sqlite_api.reset(statement->at);
 }
 
