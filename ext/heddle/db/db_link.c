@@ -29,7 +29,12 @@ void db_link_init(struct db_link *link)
 
 void db_link_mark(const struct db_link *link)
 {
-    rb_gc_mark(link->stream);
+    rb_gc_mark_movable(link->stream);
+}
+
+void db_link_compact(struct db_link *link)
+{
+    link->stream = rb_gc_location(link->stream);
 }
 
 void db_link_release(struct db_link *link)

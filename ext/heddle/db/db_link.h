@@ -39,6 +39,7 @@ extern const rb_data_type_t db_link_type;
 // For the functions of a room's type and for its allocator, which calls db_link_init for zeroed memory.
 void db_link_init(struct db_link *link);
 void db_link_mark(const struct db_link *link);
+void db_link_compact(struct db_link *link);
 void db_link_release(struct db_link *link);
 
 // From now on the link uses that stream. Raises TypeError for another object, IOError for a closed stream.

@@ -193,14 +193,15 @@ static void build(struct db_exchange *exchange, uint32_t id, bool cursor)
 
 // Prepares the statement again: for values of other types, or because the server does not have it any more. Returns 0,
 // or the error.
-static VALUE prepare_again(struct db_exchange *exchange, struct mysql_statement *statement)
+static VALUE prepare_again(struct db_exchange *exchange)
 {
     struct mysql_link *link = exchange->link;
+    const struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
     mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(statement->sql), (size_t)RSTRING_LEN(statement->sql));
     struct mysql_prepared prepared;
     VALUE columns;
     VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
-    if (!error) mysql_statement_add(link, statement, &prepared, columns);
+    if (!error) mysql_statement_add(link, exchange->arguments[0], &prepared, columns);
     return error;
 }
 
@@ -219,7 +220,7 @@ static VALUE send_execute_body(struct db_exchange *exchange)
         build(exchange, 0, exchange->number);
         if (mysql_statement_choose(link, statement)) break;
         if (link->base.owed) return Qfalse;
-        VALUE error = prepare_again(exchange, statement);
+        VALUE error = prepare_again(exchange);
         if (error) return error;
     }
     mysql_request_built(link);
@@ -281,7 +282,7 @@ static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
 
 static VALUE receive_text_body(struct db_exchange *exchange)
 {
-    return mysql_read_result(exchange->link, NULL, true, false);
+    return mysql_read_result(exchange->link, NULL, Qnil, true, false);
 }
 
 /* @api private link.receive_text -> Heddle::DB::Result or an error */
@@ -307,7 +308,8 @@ static VALUE receive_prepared(VALUE self, VALUE sql)
 static VALUE receive_result_body(struct db_exchange *exchange)
 {
     struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
-    VALUE result = mysql_read_result(exchange->link, &statement->columns, false, statement->writes);
+    VALUE result =
+        mysql_read_result(exchange->link, &statement->columns, exchange->arguments[0], false, statement->writes);
     RB_GC_GUARD(exchange->arguments[0]);
     return result;
 }
@@ -328,14 +330,14 @@ static VALUE read_new(struct db_exchange *exchange)
     VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
     if (error) {
         // The execution is answered with a meaningless error, too, unless the server ends the connection.
-        if (!mysql_error_is_final(error)) mysql_read_result(link, NULL, false, false);
+        if (!mysql_error_is_final(error)) mysql_read_result(link, NULL, Qnil, false, false);
         link->refused = sql;
         return error;
     }
     VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns, Qnil, sql) : Qnil;
     VALUE prepared_columns = columns;
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = true;
-    VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, false,
+    VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, statement, false,
                                      mysql_sql_is_write(sql));
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = false;
     RB_GC_GUARD(statement);
@@ -369,7 +371,7 @@ static bool is_lost(struct mysql_link *link, const struct mysql_statement *state
     uint8_t bytes[4];
     mysql_put_little(bytes, statement->forms[0].id, sizeof(bytes));
     mysql_request(link, COM_STMT_RESET, bytes, sizeof(bytes));
-    VALUE answer = mysql_read_result(link, NULL, true, false);
+    VALUE answer = mysql_read_result(link, NULL, Qnil, true, false);
     return !db_is_result(answer) && mysql_error_code(answer) == UNKNOWN_STATEMENT;
 }
 

@@ -33,8 +33,16 @@ static void mysql_link_mark(void *pointer)
 {
     const struct mysql_link *link = pointer;
     db_link_mark(&link->base);
-    rb_gc_mark(link->separate);
-    rb_gc_mark(link->refused);
+    rb_gc_mark_movable(link->separate);
+    rb_gc_mark_movable(link->refused);
+}
+
+static void mysql_link_compact(void *pointer)
+{
+    struct mysql_link *link = pointer;
+    db_link_compact(&link->base);
+    link->separate = rb_gc_location(link->separate);
+    link->refused = rb_gc_location(link->refused);
 }
 
 static void mysql_link_release(void *pointer)
@@ -54,8 +62,12 @@ static size_t mysql_link_memsize(const void *pointer)
 
 static const rb_data_type_t link_type = {
     .wrap_struct_name = "Heddle::DB::MySQL::Link",
-    .function = {.dmark = mysql_link_mark, .dfree = mysql_link_release, .dsize = mysql_link_memsize},
+    .function = {.dmark = mysql_link_mark,
+                 .dfree = mysql_link_release,
+                 .dsize = mysql_link_memsize,
+                 .dcompact = mysql_link_compact},
     .parent = &db_link_type,
+    // No write barriers: each exchange stores into the link, and links are few.
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 

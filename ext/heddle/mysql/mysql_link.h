@@ -161,8 +161,8 @@ struct mysql_statement *mysql_statement_of(VALUE prepared);
 // Chooses the form for the values of the request that was built, and completes the request. Returns false if there is
 // none: then the statement has to be prepared again, see mysql_statement_add.
 bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *statement);
-void mysql_statement_add(struct mysql_link *link, struct mysql_statement *statement,
-                         const struct mysql_prepared *prepared, VALUE columns);
+void mysql_statement_add(struct mysql_link *link, VALUE statement, const struct mysql_prepared *prepared,
+                         VALUE columns);
 
 // Ends all forms: the server does not have them any more, or their closes are noted.
 void mysql_statement_forget(struct mysql_statement *statement);
@@ -170,8 +170,9 @@ void mysql_statement_close(struct mysql_statement *statement);
 
 // Reads a Heddle::DB::Result with all following results; or returns a Heddle::DB::ServerError without raising it.
 // `known`: the columns that the server may leave out, which are those that it sent last for this statement; may be
-// replaced. NULL if there are none. `writes`: the rows are those that the statement has changed.
-VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text, bool writes);
+// replaced. NULL if there are none. `owner` is the Prepared that has them; nil for a variable on the stack. `writes`:
+// the rows are those that the statement has changed.
+VALUE mysql_read_result(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes);
 
 // Reads the reply to a prepare: 0, or the error, which is marked: the server has not begun the statement. Skips the
 // types of parameters if `types` is NULL.

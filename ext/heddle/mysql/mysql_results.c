@@ -13,16 +13,24 @@ static ID id_code, id_state, id_unasked, id_unprepared;
 
 // ---- prepared statements
 
-static void mark(void *pointer)
+static void mysql_statement_mark(void *pointer)
 {
     const struct mysql_statement *statement = pointer;
-    rb_gc_mark(statement->columns);
-    rb_gc_mark(statement->parameter_types);
-    rb_gc_mark(statement->sql);
+    rb_gc_mark_movable(statement->columns);
+    rb_gc_mark_movable(statement->parameter_types);
+    rb_gc_mark_movable(statement->sql);
+}
+
+static void mysql_statement_compact(void *pointer)
+{
+    struct mysql_statement *statement = pointer;
+    statement->columns = rb_gc_location(statement->columns);
+    statement->parameter_types = rb_gc_location(statement->parameter_types);
+    statement->sql = rb_gc_location(statement->sql);
 }
 
 // Called by the GC, which may only note the close.
-static void release(void *pointer)
+static void mysql_statement_release(void *pointer)
 {
     struct mysql_statement *statement = pointer;
     if (statement->open) mysql_statement_close(statement);
@@ -31,7 +39,7 @@ static void release(void *pointer)
     xfree(statement);
 }
 
-static size_t memsize(const void *pointer)
+static size_t mysql_statement_memsize(const void *pointer)
 {
     const struct mysql_statement *statement = pointer;
     size_t size = sizeof(*statement);
@@ -42,8 +50,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t statement_type = {
     .wrap_struct_name = "Heddle::DB::MySQL::Prepared",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = mysql_statement_mark,
+                 .dfree = mysql_statement_release,
+                 .dsize = mysql_statement_memsize,
+                 .dcompact = mysql_statement_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 struct mysql_statement *mysql_statement_of(VALUE prepared)
@@ -56,9 +67,9 @@ VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *p
 {
     struct mysql_statement *statement;
     VALUE self = TypedData_Make_Struct(mysql_cPrepared, struct mysql_statement, &statement_type, statement);
-    statement->columns = columns;
-    statement->parameter_types = types;
-    statement->sql = sql;
+    RB_OBJ_WRITE(self, &statement->columns, columns);
+    RB_OBJ_WRITE(self, &statement->parameter_types, types);
+    RB_OBJ_WRITE(self, &statement->sql, sql);
     statement->forms[0].id = prepared->id;
     statement->count = 1;
     statement->parameters = prepared->parameters;
@@ -132,9 +143,9 @@ bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *sta
     return true;
 }
 
-void mysql_statement_add(struct mysql_link *link, struct mysql_statement *statement,
-                         const struct mysql_prepared *prepared, VALUE columns)
+void mysql_statement_add(struct mysql_link *link, VALUE self, const struct mysql_prepared *prepared, VALUE columns)
 {
+    struct mysql_statement *statement = mysql_statement_of(self);
     if (!statement->open) pending_closes_add(link->base.pending_closes, prepared->id);   // closed meanwhile
     if (prepared->parameters != statement->parameters) mysql_statement_close(statement); // sql_mode has changed
     if (statement->count == MYSQL_FORMS) drop_form(statement, MYSQL_FORMS - 1);
@@ -142,7 +153,7 @@ void mysql_statement_add(struct mysql_link *link, struct mysql_statement *statem
     to_front(statement, statement->count - 1);
     statement->forms[0] = (struct mysql_form){.id = prepared->id};
     statement->parameters = prepared->parameters;
-    statement->columns = columns;
+    RB_OBJ_WRITE(self, &statement->columns, columns);
 }
 
 void mysql_statement_forget(struct mysql_statement *statement)
@@ -384,7 +395,8 @@ static VALUE result_new(VALUE shape, VALUE rows, const struct mysql_ok *ok)
 }
 
 // Reads columns, and rows or a cursor.
-static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE *known, bool text, bool writes)
+static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE *known, VALUE owner, bool text,
+                        bool writes)
 {
     uint32_t count;
     bool follow;
@@ -400,6 +412,7 @@ static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE
         // The server may leave out these from now on, and no longer those of the prepare: a ? has the type of the bound
         // value.
         if (known) *known = shape;
+        if (!NIL_P(owner)) RB_OBJ_WRITTEN(owner, Qundef, shape);
     } else if (NIL_P(shape) || mysql_columns_of(shape)->count != count) {
         db_link_violated(&link->base, "left out column definitions that it never sent");
     }
@@ -415,7 +428,7 @@ static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE
     return result_new(shape, rows, &ok);
 }
 
-static VALUE read_one(struct mysql_link *link, VALUE *known, bool text, bool writes)
+static VALUE read_one(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes)
 {
     struct mysql_span packet = mysql_packet(link);
     struct mysql_ok ok;
@@ -426,7 +439,7 @@ static VALUE read_one(struct mysql_link *link, VALUE *known, bool text, bool wri
     case MYSQL_REPLY_ERROR:
         return mysql_error_value(link, packet);
     case MYSQL_REPLY_OTHER:
-        return read_table(link, packet, known, text, writes);
+        return read_table(link, packet, known, owner, text, writes);
     case MYSQL_REPLY_INFILE:
         db_link_violated(&link->base, "asked for a local file (LOCAL INFILE), which is never sent");
     default:
@@ -434,12 +447,12 @@ static VALUE read_one(struct mysql_link *link, VALUE *known, bool text, bool wri
     }
 }
 
-VALUE mysql_read_result(struct mysql_link *link, VALUE *known, bool text, bool writes)
+VALUE mysql_read_result(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes)
 {
     mysql_reply_begin(link);
     VALUE first = 0, last = 0;
     do {
-        VALUE result = read_one(link, last ? NULL : known, text, writes);
+        VALUE result = read_one(link, last ? NULL : known, last ? Qnil : owner, text, writes);
         if (!db_is_result(result)) { // results before an error are of no use
             mysql_reply_end(link);
             return result;

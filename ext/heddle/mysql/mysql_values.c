@@ -15,12 +15,18 @@ static ID id_jd, id_day, id_big_decimal, id_new, id_local;
 
 // ---- columns
 
-static void mark(void *pointer)
+static void mysql_columns_mark(void *pointer)
 {
-    rb_gc_mark(((const struct mysql_columns *)pointer)->names);
+    rb_gc_mark_movable(((const struct mysql_columns *)pointer)->names);
 }
 
-static void release(void *pointer)
+static void mysql_columns_compact(void *pointer)
+{
+    struct mysql_columns *columns = pointer;
+    columns->names = rb_gc_location(columns->names);
+}
+
+static void mysql_columns_release(void *pointer)
 {
     struct mysql_columns *columns = pointer;
     xfree(columns->definitions.at);
@@ -32,7 +38,7 @@ static size_t columns_size(uint32_t count)
     return sizeof(struct mysql_columns) + count * (sizeof(struct mysql_field) + sizeof(int));
 }
 
-static size_t memsize(const void *pointer)
+static size_t mysql_columns_memsize(const void *pointer)
 {
     const struct mysql_columns *columns = pointer;
     return columns_size(columns->count) + columns->definitions.capacity;
@@ -40,8 +46,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t columns_type = {
     .wrap_struct_name = "Heddle::DB::MySQL::Columns",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = mysql_columns_mark,
+                 .dfree = mysql_columns_release,
+                 .dsize = mysql_columns_memsize,
+                 .dcompact = mysql_columns_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 struct mysql_columns *mysql_columns_of(VALUE self)
@@ -158,7 +167,7 @@ static VALUE names(VALUE self)
     if (!NIL_P(columns->names)) return columns->names;
     VALUE array = rb_ary_new_capa((long)columns->count);
     each_definition(columns, add_name, array);
-    columns->names = rb_obj_freeze(array);
+    RB_OBJ_WRITE(self, &columns->names, rb_obj_freeze(array));
     RB_GC_GUARD(self);
     return array;
 }

@@ -5,14 +5,26 @@
 
 VALUE postgresql_cColumns;
 
-static void mark(void *pointer)
+static void postgresql_columns_mark(void *pointer)
 {
     const struct postgresql_columns *columns = pointer;
-    rb_gc_mark(columns->names);
-    rb_gc_mark(columns->types);
+    rb_gc_mark_movable(columns->names);
+    rb_gc_mark_movable(columns->types);
     for (uint32_t i = 0; i < columns->count; i++) {
-        rb_gc_mark(columns->columns[i].type.extra);
-        rb_gc_mark(columns->columns[i].type.convert);
+        rb_gc_mark_movable(columns->columns[i].type.extra);
+        rb_gc_mark_movable(columns->columns[i].type.convert);
+    }
+}
+
+static void postgresql_columns_compact(void *pointer)
+{
+    struct postgresql_columns *columns = pointer;
+    columns->names = rb_gc_location(columns->names);
+    columns->types = rb_gc_location(columns->types);
+    for (uint32_t i = 0; i < columns->count; i++) {
+        struct postgresql_type *type = &columns->columns[i].type;
+        type->extra = rb_gc_location(type->extra);
+        type->convert = rb_gc_location(type->convert);
     }
 }
 
@@ -21,7 +33,7 @@ static size_t columns_size(uint32_t count, size_t length)
     return sizeof(struct postgresql_columns) + count * sizeof(struct postgresql_column) + length;
 }
 
-static size_t memsize(const void *pointer)
+static size_t postgresql_columns_memsize(const void *pointer)
 {
     const struct postgresql_columns *columns = pointer;
     return columns_size(columns->count, columns->length);
@@ -29,8 +41,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t columns_type = {
     .wrap_struct_name = "Heddle::DB::PostgreSQL::Columns",
-    .function = {.dmark = mark, .dfree = RUBY_TYPED_DEFAULT_FREE, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = postgresql_columns_mark,
+                 .dfree = RUBY_TYPED_DEFAULT_FREE,
+                 .dsize = postgresql_columns_memsize,
+                 .dcompact = postgresql_columns_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 struct postgresql_columns *postgresql_columns_of(VALUE self)
@@ -44,10 +59,13 @@ static bool runs_ruby(const struct postgresql_type *type)
     return type->kind == POSTGRESQL_KIND_UNKNOWN || type->kind >= POSTGRESQL_KIND_RUBY;
 }
 
-void postgresql_column_known(struct postgresql_link *link, struct postgresql_columns *columns, uint32_t index)
+void postgresql_column_known(struct postgresql_link *link, VALUE self, uint32_t index)
 {
+    struct postgresql_columns *columns = postgresql_columns_of(self);
     struct postgresql_column *column = &columns->columns[index];
     column->type = postgresql_type_of(link->types, column->oid);
+    RB_OBJ_WRITTEN(self, Qundef, column->type.extra);
+    RB_OBJ_WRITTEN(self, Qundef, column->type.convert);
     if (link->textual) return;
     if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_type_wanted(link, column->oid);
     if (runs_ruby(&column->type)) columns->copies = true;
@@ -63,7 +81,7 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
     VALUE self = rb_data_typed_object_zalloc(postgresql_cColumns, size, &columns_type);
     struct postgresql_columns *columns = RTYPEDDATA_DATA(self);
     columns->names = Qnil;
-    columns->types = link->types;
+    RB_OBJ_WRITE(self, &columns->types, link->types);
     for (uint32_t i = 0; i < described.count; i++)
         columns->columns[i].type.extra = columns->columns[i].type.convert = Qnil;
     columns->count = described.count;
@@ -72,7 +90,7 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
     struct pg_column column;
     while (pg_columns_next(&described, &column)) {
         columns->columns[described.index - 1].oid = column.type;
-        postgresql_column_known(link, columns, described.index - 1);
+        postgresql_column_known(link, self, described.index - 1);
     }
     if (!pg_columns_complete(&described)) db_link_violated(&link->base, "sent a malformed description");
     return self;
@@ -136,7 +154,7 @@ static VALUE names(VALUE self)
     struct pg_column column;
     while (pg_columns_next(&described, &column))
         rb_ary_push(array, rb_str_to_interned_str(postgresql_utf8(column.name)));
-    columns->names = rb_obj_freeze(array);
+    RB_OBJ_WRITE(self, &columns->names, rb_obj_freeze(array));
     RB_GC_GUARD(self);
     return array;
 }

@@ -216,7 +216,7 @@ static VALUE send_new(VALUE self, VALUE sql, VALUE arguments)
 
 static VALUE receive_body(struct db_exchange *exchange)
 {
-    return postgresql_read_result(exchange->link, NULL, Qnil);
+    return postgresql_read_result(exchange->link, NULL, Qnil, Qnil);
 }
 
 /* @api private link.receive -> Heddle::DB::Result or an error */
@@ -240,7 +240,7 @@ static VALUE parameter_types_body(struct db_exchange *exchange)
     exchange->unsent = false;
     postgresql_ask(link);
     RB_GC_GUARD(ready.holder);
-    VALUE result = postgresql_read_result(link, &statement->columns, prepared);
+    VALUE result = postgresql_read_result(link, &statement->columns, prepared, prepared);
     statement->open = false; // the next request replaces it
     return RTEST(rb_obj_is_kind_of(result, rb_eException)) ? result : postgresql_statement_types(prepared);
 }
@@ -321,7 +321,7 @@ static VALUE fetch_body(struct db_exchange *exchange)
     struct postgresql_link *link = exchange->link;
     put_execution(link, postgresql_span_of(exchange->arguments[0]), exchange->number);
     postgresql_ask(link);
-    return postgresql_read_result(link, &exchange->arguments[1], Qnil);
+    return postgresql_read_result(link, &exchange->arguments[1], Qnil, Qnil);
 }
 
 /* @api private link.fetch(name, columns, rows) -> Result or an error: the next rows of a portal, at most so many. */
@@ -359,7 +359,8 @@ static void put_run(struct postgresql_link *link, VALUE prepared, const struct p
 
 static VALUE read_prepared(struct db_exchange *exchange, VALUE prepared)
 {
-    VALUE result = postgresql_read_result(exchange->link, &postgresql_statement_of(prepared)->columns, prepared);
+    VALUE result =
+        postgresql_read_result(exchange->link, &postgresql_statement_of(prepared)->columns, prepared, prepared);
     RB_GC_GUARD(prepared);
     return result;
 }
@@ -432,7 +433,7 @@ static VALUE run_body(struct db_exchange *exchange)
     exchange->unsent = false;
     postgresql_ask(link);
     RB_GC_GUARD(ready.holder);
-    return fit ? postgresql_read_result(link, &postgresql_statement_of(prepared)->columns, Qnil)
+    return fit ? postgresql_read_result(link, &postgresql_statement_of(prepared)->columns, prepared, Qnil)
                : read_prepared(exchange, prepared);
 }
 
@@ -455,7 +456,7 @@ static VALUE run_text_body(struct db_exchange *exchange)
     postgresql_ask(link);
     RB_GC_GUARD(sql);
     link->text = true;
-    return postgresql_read_result(link, NULL, Qnil);
+    return postgresql_read_result(link, NULL, Qnil, Qnil);
 }
 
 /* @api private link.run_text(sql) -> Result or an error. By a simple Query: values come as text. Raises

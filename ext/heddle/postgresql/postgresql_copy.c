@@ -6,24 +6,33 @@
 #include <string.h>
 #include <strings.h>
 
-static void mark(void *pointer)
+static void postgresql_copy_mark(void *pointer)
 {
     const struct postgresql_copy *copy = pointer;
-    rb_gc_mark(copy->link);
-    rb_gc_mark(copy->null);
-    rb_gc_mark(copy->error);
-    rb_gc_mark(copy->described);
-    rb_gc_mark(copy->converter);
+    rb_gc_mark_movable(copy->link);
+    rb_gc_mark(copy->null); // the forms point into it
+    rb_gc_mark_movable(copy->error);
+    rb_gc_mark_movable(copy->described);
+    rb_gc_mark_movable(copy->converter);
 }
 
-static void release(void *pointer)
+static void postgresql_copy_compact(void *pointer)
+{
+    struct postgresql_copy *copy = pointer;
+    copy->link = rb_gc_location(copy->link);
+    copy->error = rb_gc_location(copy->error);
+    copy->described = rb_gc_location(copy->described);
+    copy->converter = rb_gc_location(copy->converter);
+}
+
+static void postgresql_copy_release(void *pointer)
 {
     struct postgresql_copy *copy = pointer;
     xfree(copy->buffer.at);
     xfree(copy);
 }
 
-static size_t memsize(const void *pointer)
+static size_t postgresql_copy_memsize(const void *pointer)
 {
     const struct postgresql_copy *copy = pointer;
     return sizeof(*copy) + copy->buffer.capacity;
@@ -31,8 +40,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t copy_type = {
     .wrap_struct_name = "Heddle::DB::PostgreSQL::Copy",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = postgresql_copy_mark,
+                 .dfree = postgresql_copy_release,
+                 .dsize = postgresql_copy_memsize,
+                 .dcompact = postgresql_copy_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 struct postgresql_copy *postgresql_copy_of(VALUE self)
@@ -272,8 +284,8 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
     struct postgresql_copy *copy;
     VALUE self = TypedData_Make_Struct(klass, struct postgresql_copy, &copy_type, copy);
     postgresql_link_of(link);
-    copy->link = link;
-    copy->error = copy->described = copy->converter = Qnil;
+    RB_OBJ_WRITE(self, &copy->link, link);
+    copy->null = copy->error = copy->described = copy->converter = Qnil;
     copy->buffer.grow = postgresql_grow;
     copy->columns = NUM2UINT(columns);
     VALUE format = rb_hash_lookup(options, ID2SYM(rb_intern("format")));
@@ -282,11 +294,11 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
                                                        : POSTGRESQL_COPY_TEXT;
     VALUE described = rb_hash_lookup(options, ID2SYM(rb_intern("described")));
     if (copy->form == POSTGRESQL_COPY_BINARY && !NIL_P(described)) {
-        struct postgresql_columns *types = postgresql_columns_of(described);
+        const struct postgresql_columns *types = postgresql_columns_of(described);
         for (uint32_t i = 0; i < types->count; i++)
-            postgresql_column_known(postgresql_link_of(link), types, i);
-        copy->described = described;
-        copy->converter = rb_hash_lookup(options, ID2SYM(rb_intern("converter")));
+            postgresql_column_known(postgresql_link_of(link), described, i);
+        RB_OBJ_WRITE(self, &copy->described, described);
+        RB_OBJ_WRITE(self, &copy->converter, rb_hash_lookup(options, ID2SYM(rb_intern("converter"))));
     }
     copy->raw = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("raw"))));
     copy->foreign = RTEST(rb_hash_lookup(options, ID2SYM(rb_intern("encoding"))));
@@ -299,7 +311,7 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
     copy->csv.escape = byte_of(options, "escape", copy->csv.quote);
     copy->plain = copy->form == POSTGRESQL_COPY_TEXT ? copy->text.delimiter == '\t' : copy->csv.delimiter == ',';
     VALUE null = rb_hash_lookup(options, ID2SYM(rb_intern("null")));
-    copy->null = NIL_P(null) ? Qnil : rb_str_new_frozen(StringValue(null));
+    if (!NIL_P(null)) RB_OBJ_WRITE(self, &copy->null, rb_str_new_frozen(StringValue(null)));
     if (!NIL_P(copy->null)) {
         struct pg_span span = {(const uint8_t *)RSTRING_PTR(copy->null), (size_t)RSTRING_LEN(copy->null)};
         copy->text.null = copy->csv.null = span;

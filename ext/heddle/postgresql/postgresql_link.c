@@ -29,16 +29,32 @@ static void postgresql_link_mark(void *pointer)
 {
     const struct postgresql_link *link = pointer;
     db_link_mark(&link->base);
-    rb_gc_mark(link->apart);
-    rb_gc_mark(link->notices);
-    rb_gc_mark(link->messages);
-    rb_gc_mark(link->settings);
-    rb_gc_mark(link->types);
-    rb_gc_mark(link->unknown_types);
-    rb_gc_mark(link->waiting);
-    rb_gc_mark(link->wanted_texts);
-    rb_gc_mark(link->server_texts);
-    rb_gc_mark(link->preparing);
+    rb_gc_mark_movable(link->apart);
+    rb_gc_mark_movable(link->notices);
+    rb_gc_mark_movable(link->messages);
+    rb_gc_mark_movable(link->settings);
+    rb_gc_mark_movable(link->types);
+    rb_gc_mark_movable(link->unknown_types);
+    rb_gc_mark_movable(link->waiting);
+    rb_gc_mark_movable(link->wanted_texts);
+    rb_gc_mark_movable(link->server_texts);
+    rb_gc_mark_movable(link->preparing);
+}
+
+static void postgresql_link_compact(void *pointer)
+{
+    struct postgresql_link *link = pointer;
+    db_link_compact(&link->base);
+    link->apart = rb_gc_location(link->apart);
+    link->notices = rb_gc_location(link->notices);
+    link->messages = rb_gc_location(link->messages);
+    link->settings = rb_gc_location(link->settings);
+    link->types = rb_gc_location(link->types);
+    link->unknown_types = rb_gc_location(link->unknown_types);
+    link->waiting = rb_gc_location(link->waiting);
+    link->wanted_texts = rb_gc_location(link->wanted_texts);
+    link->server_texts = rb_gc_location(link->server_texts);
+    link->preparing = rb_gc_location(link->preparing);
 }
 
 static void postgresql_link_release(void *pointer)
@@ -59,8 +75,12 @@ static size_t postgresql_link_memsize(const void *pointer)
 
 static const rb_data_type_t link_type = {
     .wrap_struct_name = "Heddle::DB::PostgreSQL::Link",
-    .function = {.dmark = postgresql_link_mark, .dfree = postgresql_link_release, .dsize = postgresql_link_memsize},
+    .function = {.dmark = postgresql_link_mark,
+                 .dfree = postgresql_link_release,
+                 .dsize = postgresql_link_memsize,
+                 .dcompact = postgresql_link_compact},
     .parent = &db_link_type,
+    // No write barriers: each exchange stores into the link, and links are few.
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 

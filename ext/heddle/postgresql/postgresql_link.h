@@ -189,14 +189,13 @@ struct postgresql_columns *postgresql_columns_of(VALUE self);
 VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message message);
 
 // Looks again for a type that was not known when the columns were described.
-void postgresql_column_known(struct postgresql_link *link, struct postgresql_columns *columns, uint32_t index);
+void postgresql_column_known(struct postgresql_link *link, VALUE columns, uint32_t index);
 
 // ---- postgresql_values.c
 
-// An Array of the row's values. Runs Ruby code only for columns that say `copies`. Keep the columns' object on the
-// stack. Values whose types are unknown are nil, and in link->waiting.
-VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message,
-                            struct postgresql_columns *columns);
+// An Array of the row's values, of the columns of `shape`. Runs Ruby code only for columns that say `copies`. Values
+// whose types are unknown are nil, and in link->waiting.
+VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE shape);
 
 // ---- postgresql_results.c
 
@@ -230,8 +229,9 @@ bool postgresql_is_fatal(struct pg_message message);
 
 // Reads up to the next ReadyForQuery: a Heddle::DB::Result, or a Heddle::DB::ServerError, which is not raised. `known`
 // are the columns of a statement whose description was not asked for; a description that comes replaces them. NULL for
-// none. `prepared` gets the description of a statement's parameters; nil for none.
-VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared);
+// none. `owner` is the Prepared that has them; nil for a variable on the stack. `prepared` gets the description of a
+// statement's parameters; nil for none.
+VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE owner, VALUE prepared);
 
 // CopyFail.
 void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);

@@ -8,16 +8,24 @@ static VALUE error_classes;
 
 // ---- prepared statements
 
-static void mark(void *pointer)
+static void postgresql_statement_mark(void *pointer)
 {
     const struct postgresql_statement *statement = pointer;
-    rb_gc_mark(statement->sql);
-    rb_gc_mark(statement->columns);
-    rb_gc_mark(statement->known);
+    rb_gc_mark_movable(statement->sql);
+    rb_gc_mark_movable(statement->columns);
+    rb_gc_mark_movable(statement->known);
+}
+
+static void postgresql_statement_compact(void *pointer)
+{
+    struct postgresql_statement *statement = pointer;
+    statement->sql = rb_gc_location(statement->sql);
+    statement->columns = rb_gc_location(statement->columns);
+    statement->known = rb_gc_location(statement->known);
 }
 
 // From a finalizer: the close is only noted.
-static void release(void *pointer)
+static void postgresql_statement_release(void *pointer)
 {
     struct postgresql_statement *statement = pointer;
     if (statement->open) pending_closes_add(statement->pending_closes, statement->id);
@@ -26,7 +34,7 @@ static void release(void *pointer)
     xfree(statement);
 }
 
-static size_t memsize(const void *pointer)
+static size_t postgresql_statement_memsize(const void *pointer)
 {
     const struct postgresql_statement *statement = pointer;
     return sizeof(*statement) + 2 * sizeof(uint32_t) * statement->count;
@@ -34,8 +42,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t statement_type = {
     .wrap_struct_name = "Heddle::DB::PostgreSQL::Prepared",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = postgresql_statement_mark,
+                 .dfree = postgresql_statement_release,
+                 .dsize = postgresql_statement_memsize,
+                 .dcompact = postgresql_statement_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 struct postgresql_statement *postgresql_statement_of(VALUE prepared)
@@ -63,9 +74,9 @@ VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uin
 {
     struct postgresql_statement *statement;
     VALUE self = TypedData_Make_Struct(postgresql_cPrepared, struct postgresql_statement, &statement_type, statement);
-    statement->sql = sql;
+    RB_OBJ_WRITE(self, &statement->sql, sql);
     statement->columns = Qnil;
-    statement->known = link->types;
+    RB_OBJ_WRITE(self, &statement->known, link->types);
     declare(statement, declared, count);
     statement->id = next_id(link);
     statement->pending_closes = pending_closes_share(link->base.pending_closes);
@@ -197,7 +208,7 @@ static void describe_parameters(struct postgresql_link *link, struct pg_message 
 }
 
 struct reply {
-    VALUE *known, prepared;
+    VALUE *known, owner, prepared; // `known` is of the Prepared `owner`, or on the stack
     VALUE shape, rows;
     VALUE first, last, error;
     VALUE each;  // Array of the results of a pipeline's statements, which do not follow one another; 0 for none
@@ -245,7 +256,7 @@ static void read_row(struct postgresql_link *link, struct pg_message message, st
     if (NIL_P(reply->shape) && reply->known) reply->shape = *reply->known;
     if (NIL_P(reply->shape)) db_link_violated(&link->base, "sent a row of columns that nobody knows");
     if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
-    rb_ary_push(reply->rows, postgresql_row_values(link, message, postgresql_columns_of(reply->shape)));
+    rb_ary_push(reply->rows, postgresql_row_values(link, message, reply->shape));
 }
 
 static void complete(struct postgresql_link *link, struct pg_message message, struct reply *reply)
@@ -305,6 +316,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     case PG_ROW_DESCRIPTION:
         reply->shape = postgresql_columns_new(link, message);
         if (reply->known) *reply->known = reply->shape;
+        if (!NIL_P(reply->owner)) RB_OBJ_WRITTEN(reply->owner, Qundef, reply->shape);
         note_description(reply);
         return true;
     case PG_NO_DATA:
@@ -390,9 +402,9 @@ static void tell_stage(const struct postgresql_link *link, const struct reply *r
     rb_ivar_set(reply->error, rb_intern("@stage"), ID2SYM(rb_intern(stage)));
 }
 
-VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE prepared)
+VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE owner, VALUE prepared)
 {
-    struct reply reply = {.known = known, .prepared = prepared, .shape = Qnil, .rows = Qnil};
+    struct reply reply = {.known = known, .owner = owner, .prepared = prepared, .shape = Qnil, .rows = Qnil};
     read_reply(link, &reply);
     RB_GC_GUARD(reply.shape);
     RB_GC_GUARD(reply.rows);
@@ -409,7 +421,7 @@ VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE p
 VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error)
 {
     VALUE results = rb_ary_new_capa((long)count);
-    struct reply reply = {.prepared = Qnil, .shape = Qnil, .rows = Qnil, .each = results};
+    struct reply reply = {.owner = Qnil, .prepared = Qnil, .shape = Qnil, .rows = Qnil, .each = results};
     read_reply(link, &reply);
     *error = reply.error ? reply.error : Qnil;
     size_t came = (size_t)RARRAY_LEN(results);

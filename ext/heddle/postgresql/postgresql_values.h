@@ -12,7 +12,7 @@ struct postgresql_reading {
     unsigned depth;
     bool incomplete; // something is to be looked up first
     // postgresql_value, for those that a value contains.
-    VALUE (*value)
+    VALUE(*value)
     (struct postgresql_reading *reading, struct pg_span span, uint32_t oid, const struct postgresql_type *type);
 };
 

@@ -42,14 +42,22 @@ static void close_core(struct sqlite_core *core)
 static void sqlite_link_mark(void *pointer)
 {
     const struct sqlite_link *link = pointer;
-    rb_gc_mark(link->turn);
-    rb_gc_mark(link->waiting);
-    rb_gc_mark(link->refusals);
+    rb_gc_mark_movable(link->turn);
+    rb_gc_mark_movable(link->waiting);
+    rb_gc_mark_movable(link->refusals);
     // SQLite has their addresses, and no way to tell it of others.
     for (const struct sqlite_function *function = link->functions; function; function = function->next)
         rb_gc_mark(function->callable);
     for (const struct sqlite_group *group = link->groups; group; group = group->next)
         rb_gc_mark(group->object);
+}
+
+static void sqlite_link_compact(void *pointer)
+{
+    struct sqlite_link *link = pointer;
+    link->turn = rb_gc_location(link->turn);
+    link->waiting = rb_gc_location(link->waiting);
+    link->refusals = rb_gc_location(link->refusals);
 }
 
 // A fiber that was abandoned inside of SQLite keeps the connection open: its frames are gone, and nothing can say in
@@ -74,7 +82,11 @@ static size_t sqlite_link_memsize(const void *pointer)
 
 const rb_data_type_t sqlite_link_type = {
     .wrap_struct_name = "Heddle::DB::SQLite::Link",
-    .function = {.dmark = sqlite_link_mark, .dfree = sqlite_link_release, .dsize = sqlite_link_memsize},
+    .function = {.dmark = sqlite_link_mark,
+                 .dfree = sqlite_link_release,
+                 .dsize = sqlite_link_memsize,
+                 .dcompact = sqlite_link_compact},
+    // No write barriers: each exchange stores into the link, and links are few.
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 

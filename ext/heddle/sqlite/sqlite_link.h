@@ -83,6 +83,7 @@ struct sqlite_statement {
     struct sqlite_statement *next, *previous; // of the same core
     struct sqlite_core *core;
     sqlite3_stmt *at; // NULL once closed, and for a text without a statement
+    VALUE self;       // the object of this record, for write barriers
     VALUE link;
     VALUE shape;    // a Shape; nil for a statement without rows
     uint8_t *kinds; // enum sqlite_kind of each column

@@ -16,22 +16,32 @@ struct shape {
 
 enum { UNKNOWN = 0, KNOWN = 1 };
 
-static void mark(void *pointer)
+static void sqlite_shape_mark(void *pointer)
 {
     const struct shape *shape = pointer;
-    rb_gc_mark(shape->names);
-    rb_gc_mark(shape->declared);
+    rb_gc_mark_movable(shape->names);
+    rb_gc_mark_movable(shape->declared);
 }
 
-static size_t memsize(const void *pointer)
+static void sqlite_shape_compact(void *pointer)
+{
+    struct shape *shape = pointer;
+    shape->names = rb_gc_location(shape->names);
+    shape->declared = rb_gc_location(shape->declared);
+}
+
+static size_t sqlite_shape_memsize(const void *pointer)
 {
     return sizeof(struct shape) + ((const struct shape *)pointer)->size;
 }
 
 static const rb_data_type_t shape_type = {
     .wrap_struct_name = "Heddle::DB::SQLite::Shape",
-    .function = {.dmark = mark, .dfree = RUBY_DEFAULT_FREE, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = sqlite_shape_mark,
+                 .dfree = RUBY_DEFAULT_FREE,
+                 .dsize = sqlite_shape_memsize,
+                 .dcompact = sqlite_shape_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 static size_t size_of(const char *text)
@@ -83,8 +93,8 @@ static struct shape *with_texts(VALUE self)
         rb_ary_push(declared, string_of(text));
         text = next_text(text);
     }
-    shape->names = rb_obj_freeze(names);
-    shape->declared = rb_obj_freeze(declared);
+    RB_OBJ_WRITE(self, &shape->names, rb_obj_freeze(names));
+    RB_OBJ_WRITE(self, &shape->declared, rb_obj_freeze(declared));
     return shape;
 }
 

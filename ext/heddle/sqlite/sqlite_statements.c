@@ -11,14 +11,22 @@ static ID id_set_seconds;
 
 // ---- the object
 
-static void mark(void *pointer)
+static void sqlite_statement_mark(void *pointer)
 {
     const struct sqlite_statement *statement = pointer;
-    rb_gc_mark(statement->link);
-    rb_gc_mark(statement->shape);
+    rb_gc_mark_movable(statement->link);
+    rb_gc_mark_movable(statement->shape);
 }
 
-static void release(void *pointer)
+static void sqlite_statement_compact(void *pointer)
+{
+    struct sqlite_statement *statement = pointer;
+    statement->self = rb_gc_location(statement->self);
+    statement->link = rb_gc_location(statement->link);
+    statement->shape = rb_gc_location(statement->shape);
+}
+
+static void sqlite_statement_release(void *pointer)
 {
     struct sqlite_statement *statement = pointer;
     if (statement->at && sqlite_core_alive(statement->core)) {
@@ -29,7 +37,7 @@ static void release(void *pointer)
     }
 }
 
-static size_t memsize(const void *pointer)
+static size_t sqlite_statement_memsize(const void *pointer)
 {
     const struct sqlite_statement *statement = pointer;
     return sizeof(struct sqlite_statement) + (size_t)statement->columns;
@@ -37,8 +45,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t statement_type = {
     .wrap_struct_name = "Heddle::DB::SQLite::Prepared",
-    .function = {.dmark = mark, .dfree = release, .dsize = memsize},
-    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+    .function = {.dmark = sqlite_statement_mark,
+                 .dfree = sqlite_statement_release,
+                 .dsize = sqlite_statement_memsize,
+                 .dcompact = sqlite_statement_compact},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
 struct sqlite_statement *sqlite_statement_of(VALUE prepared)
@@ -140,7 +151,7 @@ static void describe(struct sqlite_statement *statement)
     xfree(statement->kinds);
     statement->kinds = kinds;
     statement->columns = count;
-    statement->shape = count ? sqlite_shape_new(at, count) : Qnil;
+    RB_OBJ_WRITE(statement->self, &statement->shape, count ? sqlite_shape_new(at, count) : Qnil);
 }
 
 void sqlite_statement_refresh(struct sqlite_statement *statement)
@@ -187,7 +198,8 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     statement->link = statement->shape = Qnil;
     statement->core = link->core;
     link->core->references++;
-    statement->link = self;
+    statement->self = prepared;
+    RB_OBJ_WRITE(prepared, &statement->link, self);
     const char *text = RSTRING_PTR(sql) + offset, *end = RSTRING_PTR(sql) + RSTRING_LEN(sql), *tail = NULL;
     // Without the NUL that Ruby keeps behind most texts, SQLite would copy the rest of the text for each of its
     // statements.
