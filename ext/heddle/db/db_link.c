@@ -90,7 +90,7 @@ bool db_link_is_closed(VALUE link)
 
 static void leave(struct db_link *link)
 {
-    link->busy = false; // a fiber or thread of the parent runs the exchange
+    link->state = DB_LINK_IDLE; // a fiber or thread of the parent runs the exchange
     if (!stream_is_closed(link->stream))
         stream_poison(stream_of(link->stream), "the connection belongs to the parent process");
 }
@@ -152,17 +152,17 @@ void db_link_check_answered(struct db_link *link)
 void db_exchange_begin(struct db_exchange *exchange, struct db_link *link)
 {
     db_link_check_process(link);
-    if (link->busy)
+    if (link->state == DB_LINK_IN_EXCHANGE)
         rb_raise(rb_path2class("Heddle::DB::Busy"),
                  "another fiber or thread is in the middle of a query on this connection: give each its own "
                  "(Heddle::DB::Pool), or let them take turns");
     struct stream *stream = stream_of(link->stream);
-    if (link->unfinished && !exchange->resumes) refuse_unfinished(link, stream);
-    if (exchange->resumes && !link->unfinished)
+    if (link->state == DB_LINK_INTERRUPTED && !exchange->resumes) refuse_unfinished(link, stream);
+    if (exchange->resumes && link->state != DB_LINK_INTERRUPTED)
         rb_raise(rb_path2class("Heddle::DB::Busy"), "no query on this connection was interrupted");
     if (!link->owed && !exchange->resumes && !exchange->unasked) deadline_refuse_late();
     exchange->link = link;
-    link->busy = true;
+    link->state = DB_LINK_IN_EXCHANGE;
     link->pending = 0;
     if (link->span == DEADLINE_NEVER) return;
     exchange->until = deadline_after(deadline_now(), link->span);
@@ -183,15 +183,15 @@ static VALUE end_exchange(VALUE argument)
 {
     struct db_exchange *exchange = (struct db_exchange *)argument;
     struct db_link *link = exchange->link;
-    link->busy = false;
+    link->state = DB_LINK_IDLE;
     if (!stream_is_closed(link->stream)) {
         struct stream *stream = stream_of(link->stream);
         db_link_consume(link, stream);
         if (exchange->bounded) stream_bound(stream, exchange->before);
         bool broken = !exchange->complete && !exchange->unsent;
-        link->unfinished = broken && stream_kept_open(stream);
+        if (broken && stream_kept_open(stream)) link->state = DB_LINK_INTERRUPTED;
         stream_set_resumable(stream, false);
-        if (broken && !link->unfinished) stream_poison(stream, "an exchange was left unfinished");
+        if (broken && link->state == DB_LINK_IDLE) stream_poison(stream, "an exchange was left unfinished");
     }
     link->pending = 0;
     exchange->ended(exchange);
@@ -230,7 +230,7 @@ static VALUE stream(VALUE self)
  */
 static VALUE busy_p(VALUE self)
 {
-    return link_of(self)->busy ? Qtrue : Qfalse;
+    return link_of(self)->state == DB_LINK_IN_EXCHANGE ? Qtrue : Qfalse;
 }
 
 /*
@@ -270,7 +270,7 @@ static VALUE closed_p(VALUE self)
  */
 static VALUE unfinished_p(VALUE self)
 {
-    return link_of(self)->unfinished ? Qtrue : Qfalse;
+    return link_of(self)->state == DB_LINK_INTERRUPTED ? Qtrue : Qfalse;
 }
 
 /* @api private link.leave: closes the socket in this process, a child of fork, without sending anything to the

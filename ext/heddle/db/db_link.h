@@ -1,7 +1,7 @@
 // A connection to a database server, as far as all databases have it in common: a link, which runs one exchange at a
 // time on its stream. An exchange sends requests, reads replies, or both. If it is left before its end, the link is out
 // of step with its server, and its stream is closed. After a wait that stream_set_resumable allowed for, the stream
-// stays open instead: the link is `unfinished`, and refuses all exchanges but the one that reads the rest of the reply.
+// stays open instead: the link is interrupted, and refuses all exchanges but the one that reads the rest of the reply.
 // In a child of fork, a link of the parent refuses every exchange.
 //
 // A room above embeds struct db_link as the first member of its own link, and names db_link_type as the parent of its
@@ -21,6 +21,12 @@
 #include "db/server_text.h"
 #include "stream/stream.h"
 
+enum db_link_state {
+    DB_LINK_IDLE,
+    DB_LINK_IN_EXCHANGE,
+    DB_LINK_INTERRUPTED // in an exchange, and the rest of its reply can still be read
+};
+
 struct db_link {
     VALUE stream;
     struct pending_closes *pending_closes;
@@ -29,8 +35,7 @@ struct db_link {
     uint32_t owed;   // outstanding replies
     uint32_t closes; // closes that are queued in the stream, in front of the next request
     unsigned born;   // fork_count() when opened: in a child of fork the connection belongs to the parent
-    bool busy;       // in an exchange
-    bool unfinished; // an exchange was interrupted, and the rest of its reply can still be read
+    enum db_link_state state;
 };
 
 extern VALUE db_cLink; // Heddle::DB::Link

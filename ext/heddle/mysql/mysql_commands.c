@@ -451,7 +451,7 @@ static VALUE close_later(VALUE self, VALUE prepared)
     statement->open = false;
     if (db_link_forked(&link->base)) return Qnil; // the parent closes it
     mysql_statement_close(statement);
-    if (!link->base.busy) mysql_flush_when_idle(self);
+    if (link->base.state != DB_LINK_IN_EXCHANGE) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
     return Qnil;
 }

@@ -33,7 +33,7 @@ static bool send_if_idle(VALUE self, deadline_t now)
     if (db_link_forked(&link->base) || stream_is_closed(link->base.stream)) return false;
     // The end of the exchange, or of the one that reads the outstanding reply, watches the link again. Its user may
     // never come back.
-    if (link->base.busy || link->base.owed) return false;
+    if (link->base.state == DB_LINK_IN_EXCHANGE || link->base.owed) return false;
     if (link->exchanges != link->seen) {
         link->seen = link->exchanges;
         link->idle_since = now;

@@ -74,7 +74,7 @@ static VALUE failed_p(VALUE self)
 /* call-seq: link.suspended? -> true or false. Whether the portal that was executed last has more rows. */
 static VALUE suspended_p(VALUE self)
 {
-    return postgresql_link_of(self)->suspended ? Qtrue : Qfalse;
+    return postgresql_link_of(self)->state == POSTGRESQL_SUSPENDED ? Qtrue : Qfalse;
 }
 
 /* call-seq: link.settings -> Hash of String. What the server says of itself. */
@@ -455,7 +455,7 @@ static VALUE run_text_body(struct db_exchange *exchange)
     exchange->unsent = false;
     postgresql_ask(link);
     RB_GC_GUARD(sql);
-    link->text = true;
+    postgresql_become(link, POSTGRESQL_SIMPLE);
     return postgresql_read_result(link, NULL, Qnil, Qnil);
 }
 

@@ -163,7 +163,7 @@ static VALUE copy_target(VALUE self, VALUE sql)
 
 static void ended(struct postgresql_link *link)
 {
-    link->in_copy = link->copy_out = false;
+    postgresql_become(link, POSTGRESQL_EXTENDED);
     db_link_replied(&link->base, stream_of(link->base.stream));
 }
 
@@ -207,7 +207,7 @@ static VALUE start_body(struct db_exchange *exchange)
         pg_put_query(&link->request, (struct pg_span){(const uint8_t *)RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql)}));
     exchange->unsent = false;
     postgresql_ask(link);
-    link->text = true;
+    postgresql_become(link, POSTGRESQL_SIMPLE);
     struct pg_message message = postgresql_message(link);
     while (message.type == PG_CLOSE_COMPLETE) // of statements whose Close went ahead
         message = postgresql_message(link);
@@ -220,8 +220,7 @@ static VALUE start_body(struct db_exchange *exchange)
     struct pg_copy copy;
     if (!pg_copy_response(message.p, message.end, &copy))
         db_link_violated(&link->base, "sent a malformed beginning of a COPY");
-    link->in_copy = into;
-    link->copy_out = !into;
+    postgresql_become(link, into ? POSTGRESQL_COPY_IN : POSTGRESQL_COPY_OUT);
     return rb_assoc_new(UINT2NUM(copy.columns), copy.format == PG_BINARY ? Qtrue : Qfalse);
 }
 
@@ -241,7 +240,6 @@ static VALUE describe_body(struct db_exchange *exchange)
     postgresql_check(pg_put_sync(&link->request));
     exchange->unsent = false;
     postgresql_ask(link);
-    link->text = false;
     VALUE columns = Qnil;
     struct postgresql_copy_end end = {.error = Qnil};
     for (;;) {

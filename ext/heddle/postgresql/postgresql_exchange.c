@@ -26,7 +26,7 @@ VALUE postgresql_exchange(struct db_exchange *exchange)
 {
     struct postgresql_link *link = postgresql_link_of(exchange->self);
     db_exchange_begin(exchange, &link->base);
-    link->text = false;
+    if (!postgresql_in_copy(link)) postgresql_become(link, POSTGRESQL_EXTENDED);
     link->request.length = 0;
     if (!exchange->resumes) link->preparing = Qnil;
     VALUE result = db_exchange_run(exchange, postgresql_exchange_ended);

@@ -103,6 +103,27 @@ struct postgresql_link *postgresql_link_of(VALUE self)
     return rb_check_typeddata(self, &link_type);
 }
 
+// ---- states
+
+void postgresql_become(struct postgresql_link *link, enum postgresql_state state)
+{
+    static const uint8_t following[] = {
+        [POSTGRESQL_EXTENDED] = 1 << POSTGRESQL_SIMPLE | 1 << POSTGRESQL_SUSPENDED,
+        [POSTGRESQL_SIMPLE] = 1 << POSTGRESQL_EXTENDED | 1 << POSTGRESQL_COPY_IN | 1 << POSTGRESQL_COPY_OUT,
+        [POSTGRESQL_SUSPENDED] = 1 << POSTGRESQL_EXTENDED,
+        [POSTGRESQL_COPY_IN] = 1 << POSTGRESQL_EXTENDED,
+        [POSTGRESQL_COPY_OUT] = 1 << POSTGRESQL_EXTENDED,
+    };
+    HEDDLE_ASSERT(state == link->state || following[link->state] & 1 << state);
+    (void)following;
+    link->state = state;
+}
+
+bool postgresql_in_copy(const struct postgresql_link *link)
+{
+    return link->state == POSTGRESQL_COPY_IN || link->state == POSTGRESQL_COPY_OUT;
+}
+
 // ---- messages in
 
 VALUE postgresql_utf8(struct pg_span span)

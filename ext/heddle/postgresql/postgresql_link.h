@@ -33,8 +33,18 @@ enum postgresql_oid {
     POSTGRESQL_XID8 = 5069
 };
 
+// What the server may send next.
+enum postgresql_state {
+    POSTGRESQL_EXTENDED,  // answers to the extended protocol, if any are owed
+    POSTGRESQL_SIMPLE,    // … to a simple Query: values come as text
+    POSTGRESQL_SUSPENDED, // nothing; the portal that was executed last has more rows
+    POSTGRESQL_COPY_IN,   // COPY FROM STDIN: nothing, it waits for data
+    POSTGRESQL_COPY_OUT   // COPY TO STDOUT: rows
+};
+
 struct postgresql_link {
     struct db_link base; // first
+    enum postgresql_state state;
     VALUE apart;         // a large message, which is not in the stream's buffer
     VALUE notices;       // Array of Hashes that no caller has taken yet; nil. Empty unless `noticing`
     VALUE messages;      // Array of [channel, payload, process] of NOTIFY that no caller has taken yet; nil
@@ -57,12 +67,8 @@ struct postgresql_link {
     int version;      // of the server; 0 until it is known
     bool noticing;    // notices are kept
     bool local;       // times are in the time zone of this process, not in UTC
-    bool text;        // the answer to a simple Query, whose values come as text
     bool backslashes; // are active in '…', too: standard_conforming_strings is off
     bool textual;     // for a library that reads the server's texts: see textual=
-    bool in_copy;     // COPY FROM STDIN: the server waits for data
-    bool copy_out;    // COPY TO STDOUT: rows are coming
-    bool suspended;   // the portal that was executed last has more rows
     bool rolled_back; // the server answered the last statement with ROLLBACK
     bool settling;    // types are being looked up
     bool undecoded;   // no value goes through what programs registered: see run_own
@@ -79,6 +85,9 @@ VALUE postgresql_exchange(struct db_exchange *exchange);
 VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
 
 // ---- postgresql_link.c
+
+void postgresql_become(struct postgresql_link *link, enum postgresql_state state);
+bool postgresql_in_copy(const struct postgresql_link *link);
 
 VALUE postgresql_link_allocate(VALUE klass);
 

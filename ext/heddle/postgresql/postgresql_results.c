@@ -298,7 +298,7 @@ static void refuse_copy(struct postgresql_link *link)
 {
     if (link->base.owed > 1) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
     postgresql_copy_put_refusal(&link->request, "no COPY was expected");
-    if (!link->text) postgresql_check(pg_put_sync(&link->request));
+    if (link->state != POSTGRESQL_SIMPLE) postgresql_check(pg_put_sync(&link->request));
     struct stream *stream = stream_of(link->base.stream);
     stream_append(stream, link->request.at, link->request.length);
     link->request.length = 0;
@@ -339,7 +339,8 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     case PG_PORTAL_SUSPENDED:
         if (NIL_P(reply->shape) && (!reply->known || NIL_P(*reply->known)))
             db_link_violated(&link->base, "keeps rows of columns that nobody knows");
-        link->suspended = true;
+        if (link->state == POSTGRESQL_SIMPLE) db_link_violated(&link->base, "keeps rows of a text's statement");
+        postgresql_become(link, POSTGRESQL_SUSPENDED);
         if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
         end_result(reply, 0);
         return true;
@@ -383,9 +384,8 @@ static void close_undescribed(struct postgresql_link *link, const struct reply *
 static void read_reply(struct postgresql_link *link, struct reply *reply)
 {
     if (!link->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
-    link->suspended = false;
     // If the server owes only this answer, its reply to a cancel ends where the answer ends.
-    stream_set_resumable(stream_of(link->base.stream), link->base.owed == 1 && !link->in_copy && !link->copy_out);
+    stream_set_resumable(stream_of(link->base.stream), link->base.owed == 1 && !postgresql_in_copy(link));
     while (read_message(link, reply))
         continue;
     if (reply->fatal) return; // no ReadyForQuery will come
@@ -397,7 +397,7 @@ static void read_reply(struct postgresql_link *link, struct reply *reply)
 // Bind execute nothing. A text of a simple Query has no such marks.
 static void tell_stage(const struct postgresql_link *link, const struct reply *reply)
 {
-    if (link->text) return;
+    if (link->state == POSTGRESQL_SIMPLE) return;
     const char *stage = reply->first ? "completed" : reply->bound ? "begun" : "refused";
     rb_ivar_set(reply->error, rb_intern("@stage"), ID2SYM(rb_intern(stage)));
 }

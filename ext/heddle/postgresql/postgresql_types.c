@@ -328,7 +328,7 @@ static VALUE builtin_type(VALUE self, VALUE oid)
 struct settling {
     VALUE self, waiting;
     struct postgresql_link *link;
-    bool suspended;
+    enum postgresql_state state;
     deadline_t before;
 };
 
@@ -344,7 +344,7 @@ static VALUE settled(VALUE argument)
     struct postgresql_link *link = settling->link;
     link->settling = false;
     if (!stream_is_closed(link->base.stream)) stream_bound(stream_of(link->base.stream), settling->before);
-    link->suspended = settling->suspended; // the queries here were about other portals
+    postgresql_become(link, settling->state); // the queries here were about other portals
     link->unknown_types = link->wanted_texts = link->server_texts = link->waiting = Qnil;
     return Qnil;
 }
@@ -355,8 +355,7 @@ void postgresql_settle(VALUE self, deadline_t until)
     if (link->settling || link->base.owed || stream_is_closed(link->base.stream)) return;
     if (NIL_P(link->unknown_types) && NIL_P(link->waiting)) return;
     link->settling = true;
-    struct settling settling = {
-        .self = self, .waiting = taken(&link->waiting), .link = link, .suspended = link->suspended};
+    struct settling settling = {.self = self, .waiting = taken(&link->waiting), .link = link, .state = link->state};
     struct stream *stream = stream_of(link->base.stream);
     settling.before = stream_bound(stream, until);
     if (settling.before < until) stream_bound(stream, settling.before);

@@ -277,7 +277,7 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
     }
     bool converts = !NIL_P(type->convert) && !reading->link->undecoded;
     if (type->kind < POSTGRESQL_KIND_RUBY && !converts) return plain_value(reading, span, type->kind);
-    if (converts && reading->link->base.busy) {
+    if (converts && reading->link->base.state == DB_LINK_IN_EXCHANGE) {
         // The program's own code runs after the exchange: what it raises must not break off the exchange.
         reading->incomplete = true;
         return Qnil;
@@ -352,7 +352,8 @@ static VALUE column_value(struct postgresql_reading *reading, VALUE shape, uint3
 {
     const struct postgresql_column *column = &postgresql_columns_of(shape)->columns[index];
     if (reading->link->textual) return span.at ? postgresql_text_value(span) : Qnil;
-    if (reading->link->text) return text_value(reading->link, span, column->type.kind, column->oid);
+    if (reading->link->state == POSTGRESQL_SIMPLE)
+        return text_value(reading->link, span, column->type.kind, column->oid);
     if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_column_known(reading->link, shape, index);
     VALUE value = postgresql_value(reading, span, column->oid, &column->type);
     if (!reading->incomplete) return value;
@@ -379,7 +380,7 @@ VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message mess
 {
     const struct postgresql_columns *columns = postgresql_columns_of(shape);
     const uint8_t *p = message.p, *end = message.end;
-    bool runs_ruby = !link->textual && (columns->copies || link->text);
+    bool runs_ruby = !link->textual && (columns->copies || link->state == POSTGRESQL_SIMPLE);
     if (runs_ruby && NIL_P(link->apart)) {
         // Ruby code may let other threads run, and one of them may close the stream, which frees its buffer.
         link->row.length = 0;
