@@ -16,39 +16,15 @@ module Heddle
   #   db.query("select id, name from t where id > ?", 7).each { |id, name| … }
   #   db.transaction { db.exec("update t set name = ? where id = ?", "x", 7) }
   module DB
-    autoload :Address, File.expand_path("db/address", __dir__)
-    autoload :AtomicPipeline, File.expand_path("db/atomic_pipeline", __dir__)
-    autoload :Backup, File.expand_path("db/backup", __dir__)
-    autoload :BoundStatement, File.expand_path("db/bound_statement", __dir__)
-    autoload :Column, File.expand_path("db/column", __dir__)
-    autoload :Copy, File.expand_path("db/copy", __dir__)
-    autoload :Driver, File.expand_path("db/driver", __dir__)
-    autoload :Databases, File.expand_path("db/databases", __dir__)
-    autoload :Duration, File.expand_path("db/duration", __dir__)
-    autoload :Fields, File.expand_path("db/fields", __dir__)
-    autoload :ForeignRows, File.expand_path("db/foreign_rows", __dir__)
-    autoload :Functions, File.expand_path("db/functions", __dir__)
-    autoload :List, File.expand_path("db/list", __dir__)
-    autoload :Listening, File.expand_path("db/listening", __dir__)
-    autoload :Notices, File.expand_path("db/notices", __dir__)
-    autoload :Options, File.expand_path("db/options", __dir__)
-    autoload :Pipeline, File.expand_path("db/pipeline", __dir__)
-    autoload :Pipelines, File.expand_path("db/pipelines", __dir__)
-    autoload :Placeholders, File.expand_path("db/placeholders", __dir__)
-    autoload :PoolStatement, File.expand_path("db/pool_statement", __dir__)
-    autoload :Pool, File.expand_path("db/pool", __dir__)
-    autoload :QueryEvent, File.expand_path("db/query_event", __dir__)
-    autoload :QueryListener, File.expand_path("db/query_listener", __dir__)
-    autoload :QueryListeners, File.expand_path("db/query_listeners", __dir__)
-    autoload :QueryWatch, File.expand_path("db/query_watch", __dir__)
-    autoload :Result, File.expand_path("db/result", __dir__)
-    autoload :Statement, File.expand_path("db/statement", __dir__)
-    autoload :StatementCache, File.expand_path("db/statement_cache", __dir__)
-    autoload :Tables, File.expand_path("db/tables", __dir__)
-    autoload :TimeZone, File.expand_path("db/time_zone", __dir__)
-    autoload :Transactions, File.expand_path("db/transactions", __dir__)
-    autoload :VirtualStatement, File.expand_path("db/virtual_statement", __dir__)
-    autoload :WireDriver, File.expand_path("db/wire_driver", __dir__)
+    # Each is loaded when it is first named; db/common.rb, which every driver loads, names all.
+    PARTS = %i[Address AtomicPipeline Backup BoundStatement Column Copy Driver Databases Duration Fields
+      ForeignRows Functions List Listening Notices Options Pipeline Pipelines Placeholders PoolStatement Pool
+      QueryEvent QueryListener QueryListeners QueryWatch Result Statement StatementCache Tables TimeZone
+      Transactions VirtualStatement WireDriver].freeze
+    PARTS.each do |name|
+      autoload name, File.expand_path("db/#{name.to_s.gsub(/(?<=[a-z])(?=[A-Z])/, "_").downcase}", __dir__)
+    end
+    private_constant :PARTS
 
     # Its file comes with the first address of SQLite; a program may begin with the pool.
     module SQLite
