@@ -69,25 +69,6 @@ module Statements
     end
   end
 
-  def test_refusals_and_values
-    in_host_with do |db|
-      statement = kept(db, insert, 3)
-      assert_equal 1, statement.query(4).affected_rows
-      [-> { statement.query(1) }, -> { db.query(insert, 1) }].each do |ask|
-        error = assert_raises(DB::UniqueViolation, &ask)
-        assert_equal insert, error.sql
-      end
-      unfit = kept(db, one, 1)
-      [[], [1, 2], [Object], [{n: 1}], ["\xff"]].each do |arguments|
-        [-> { unfit.query(*arguments).rows }, -> { db.query("select 1 where 1 = ?", *arguments).rows }].each do |ask|
-          refute_kind_of Array, outcome(&ask), arguments.inspect
-        end
-      end
-      assert_equal [[2, "b"]], db.query("select n, name from t where n = :n", n: 2).rows
-      assert_equal [[1]], db.prepare(odd).query(1).rows
-    end
-  end
-
   # The connection is not lost because the caller's own code has raised an error of the system.
   def test_an_error_of_the_system_in_an_argument
     [Errno::ENOENT, IOError].each do |type|
@@ -119,32 +100,6 @@ module Statements
     assert_includes outcome { db.query("select 1") }.message, "nothing was sent"
   end
 
-  def test_somebody_else_asks_meanwhile
-    in_host_with do |db|
-      statement = kept(db, waiting, 0)
-      other = kept(db, one, 1)
-      first = concurrently { statement.query(0.3).rows.size }
-      pause until busy?(db)
-      [-> { other.query(1) }, -> { db.query("select 1") }].each { |ask| assert_raises(DB::Busy, &ask) }
-      assert_equal 1, first.value
-      assert_equal [[1]], other.query(1).rows
-    end
-  end
-
-  def test_another_owner
-    in_host_with do |db|
-      statement = kept(db, one, 1)
-      asks = [-> { statement.query(1) }, -> { db.query("select 1") }]
-      db.start_transaction
-      asks.each { |ask| assert_kind_of DB::Busy, concurrently { outcome(&ask) }.value }
-      db.rollback
-      db.lease = :none
-      asks.each { |ask| assert_raises(DB::Busy, &ask) }
-      db.lease = nil
-      asks.each { |ask| assert_equal [[1]], ask.call.rows }
-    end
-  end
-
   # Once somebody has listened, Ruby code is called for all statements; so this has a process of its own.
   def test_a_listener
     script = <<~RUBY
@@ -165,8 +120,6 @@ module Statements
   %i[thread fiber].each do |wait|
     const_set((wait == :fiber) ? :InTasks : :InThreads, Module.new do
       define_method(:in_host) { |&block| (wait == :fiber) ? Heddle.run(&block) : block.call }
-      define_method(:concurrently) { |&block| (wait == :fiber) ? Heddle.spawn(&block) : Thread.new(&block) }
-      define_method(:pause) { sleep 0.001 }
     end)
   end
 
@@ -252,18 +205,9 @@ module Statements
   test_on("MariaDB", MariaDBHelpers) do
     def url = mariadb.url
 
-    def connect
-      Heddle::DB.connect(url, timeout: 20).tap do |db|
-        db.query("create temporary table t (n int primary key, name text)")
-        db.query("insert into t values (1, 'a'), (2, 'b')")
-      end
-    end
+    def connect = Heddle::DB.connect(url, timeout: 20)
 
-    def insert = "insert into t (n) values (?)"
-
-    def one = "select 1 from t where n = ?"
-
-    def odd = "/* */ #{one}"
+    def one = "select 1 from dual where 1 = ?"
 
     def waiting = "select sleep(?)"
   end
@@ -271,36 +215,11 @@ module Statements
   test_on("PostgreSQL", PostgreSQLHelpers) do
     def url = postgresql.url
 
-    def connect
-      Heddle::DB.connect(url, timeout: 20).tap do |db|
-        db.query("create temporary table t (n int primary key, name text)")
-        db.query("insert into t values (1, 'a'), (2, 'b')")
-      end
-    end
-
-    def insert = "insert into t (n) values (?)"
+    def connect = Heddle::DB.connect(url, timeout: 20)
 
     def one = "select 1 where 1 = ?"
 
-    # The driver has to look at it.
-    def odd = one.encode("ISO-8859-1")
-
     def waiting = "select pg_sleep(?)"
-
-    def test_a_statement_that_the_server_has_lost
-      in_host_with do |db|
-        statement = kept(db, one, 1)
-        db.query("deallocate all")
-        assert_equal [[1]], statement.query(1).rows
-      end
-    end
-
-    def test_the_server_ends_the_session
-      in_host_with do |db|
-        statement = kept(db, "select pg_terminate_backend(pg_backend_pid()) where 1 = ?", 2)
-        assert_raises(Heddle::DB::ConnectionLost) { statement.query(1) }
-      end
-    end
 
     def test_a_handler_of_notices
       in_host_with do |db|

@@ -4,12 +4,7 @@
 #include "stream/stream.h"
 #include "task/current.h"
 
-static ID id_left_early, id_query_resolved, id_query_told, id_run_told, id_keep, id_run_if_stale;
-static ID id_ready_statement, id_finish_statement, id_note_refusal, id_refuse_statement; // of Connection
-static ID id_in_transaction_p, id_closed_p, id_forked_p, id_kind, id_invalidates_p, id_query, id_execute; // of Driver
-static ID id_clear, id_statements, id_newest; // of StatementCache
-static ID id_set_cached;                      // of QueryWatch
-static VALUE plain, calling, commit;          // kinds of statements
+static VALUE plain, calling, commit; // kinds of statements
 
 // Whether anybody in this process has ever asked to be told of statements.
 static bool watched;
@@ -138,19 +133,19 @@ static VALUE attach(int argc, VALUE *argv, VALUE self)
 static bool is_closed(const struct connection *connection)
 {
     if (connection->operations) return connection->operations->is_closed(connection->link);
-    return RTEST(rb_funcall(connection->driver, id_closed_p, 0));
+    return RTEST(rb_funcall(connection->driver, rb_intern("closed?"), 0));
 }
 
 static bool is_forked(const struct connection *connection)
 {
     if (connection->operations) return connection->operations->is_forked(connection->link);
-    return RTEST(rb_funcall(connection->driver, id_forked_p, 0));
+    return RTEST(rb_funcall(connection->driver, rb_intern("forked?"), 0));
 }
 
 static bool in_transaction(const struct connection *connection)
 {
     if (connection->operations) return connection->operations->in_transaction(connection->link);
-    return RTEST(rb_funcall(connection->driver, id_in_transaction_p, 0));
+    return RTEST(rb_funcall(connection->driver, rb_intern("in_transaction?"), 0));
 }
 
 static bool is_plain(const struct connection *connection, VALUE sql)
@@ -168,7 +163,7 @@ static VALUE run(const struct connection *connection, VALUE prepared, VALUE argu
 {
     VALUE result = Qundef;
     if (may_run(connection, prepared)) result = connection->operations->run(connection->link, prepared, arguments);
-    return result == Qundef ? rb_funcall(connection->driver, id_execute, 2, prepared, arguments) : result;
+    return result == Qundef ? rb_funcall(connection->driver, rb_intern("execute"), 2, prepared, arguments) : result;
 }
 
 static bool is_refusal(VALUE result)
@@ -229,8 +224,8 @@ static VALUE tell_connection(VALUE argument)
     if (!is_exception(error)) error = Qnil;
     bool lost = !NIL_P(error) && stream_is_failure(error);
     bool late = exchange->late != DEADLINE_NEVER && exchange->late <= deadline_now();
-    return rb_funcall(exchange->self, id_left_early, 5, error, lost ? Qtrue : Qfalse, exchange->closed ? Qtrue : Qfalse,
-                      late ? Qtrue : Qfalse, exchange->arguments[0]);
+    return rb_funcall(exchange->self, rb_intern("left_early"), 5, error, lost ? Qtrue : Qfalse,
+                      exchange->closed ? Qtrue : Qfalse, late ? Qtrue : Qfalse, exchange->arguments[0]);
 }
 
 static VALUE let_next(VALUE argument)
@@ -294,7 +289,7 @@ static bool in_block(const struct connection *connection)
 static void refuse_unsendable(VALUE self, const struct connection *connection, VALUE kind, VALUE sql)
 {
     if (!in_block(connection) || (NIL_P(connection->failure) && kind != commit)) return;
-    rb_funcall(self, id_refuse_statement, 1, sql);
+    rb_funcall(self, rb_intern("refuse_statement"), 1, sql);
 }
 
 /* @api private connection.check_transaction(kind, sql): raises unless the statement may be sent now. */
@@ -316,7 +311,7 @@ static VALUE note_state(VALUE self)
 /* @api private connection.note(result, sql) -> result. Raises a server's error. */
 static VALUE note(VALUE self, VALUE result, VALUE sql)
 {
-    if (is_refusal(result)) return rb_funcall(self, id_note_refusal, 2, result, sql);
+    if (is_refusal(result)) return rb_funcall(self, rb_intern("note_refusal"), 2, result, sql);
     note_state(self);
     return result;
 }
@@ -326,12 +321,12 @@ static VALUE note(VALUE self, VALUE result, VALUE sql)
 // Of StatementCache, whose Hash has the most recently used statement at its end.
 static VALUE cached(VALUE cache, VALUE sql)
 {
-    VALUE statements = rb_ivar_get(cache, id_statements), newest = rb_ivar_get(cache, id_newest);
+    VALUE statements = rb_ivar_get(cache, rb_intern("@statements")), newest = rb_ivar_get(cache, rb_intern("@newest"));
     if (!NIL_P(newest) && RTEST(rb_str_equal(sql, newest))) return rb_hash_lookup(statements, newest);
     VALUE statement = rb_hash_delete(statements, sql);
     if (NIL_P(statement)) return Qnil;
     newest = rb_str_new_frozen(sql);
-    rb_ivar_set(cache, id_newest, newest);
+    rb_ivar_set(cache, rb_intern("@newest"), newest);
     rb_hash_aset(statements, newest, statement);
     return statement;
 }
@@ -339,14 +334,14 @@ static VALUE cached(VALUE cache, VALUE sql)
 static VALUE perform_new(VALUE self, VALUE sql, VALUE arguments, bool keeps)
 {
     const struct connection *connection = connection_of(self);
-    VALUE kind = is_plain(connection, sql) ? plain : rb_funcall(connection->driver, id_kind, 1, sql);
+    VALUE kind = is_plain(connection, sql) ? plain : rb_funcall(connection->driver, rb_intern("kind"), 1, sql);
     refuse_unsendable(self, connection, kind, sql);
-    if (kind != plain && RTEST(rb_funcall(connection->driver, id_invalidates_p, 1, kind)))
-        rb_funcall(connection->cache, id_clear, 0);
-    if (keeps && (kind == plain || kind == calling)) return rb_funcall(self, id_keep, 2, sql, arguments);
+    if (kind != plain && RTEST(rb_funcall(connection->driver, rb_intern("invalidates?"), 1, kind)))
+        rb_funcall(connection->cache, rb_intern("clear"), 0);
+    if (keeps && (kind == plain || kind == calling)) return rb_funcall(self, rb_intern("keep"), 2, sql, arguments);
     if (kind == plain && connection->operations && connection->operations->query)
         return connection->operations->query(connection->link, sql, arguments);
-    return rb_funcall(connection->driver, id_query, 2, sql, arguments);
+    return rb_funcall(connection->driver, rb_intern("query"), 2, sql, arguments);
 }
 
 static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE watch, bool keeps)
@@ -354,10 +349,10 @@ static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE wat
     const struct connection *connection = connection_of(self);
     VALUE result, prepared = keeps && RB_TYPE_P(sql, T_STRING) ? cached(connection->cache, sql) : Qnil;
     if (NIL_P(prepared)) return note(self, perform_new(self, sql, arguments, keeps), sql);
-    if (!NIL_P(watch)) rb_funcall(watch, id_set_cached, 1, Qtrue);
+    if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     refuse_unsendable(self, connection, plain, sql); // its kind was looked at when it was prepared
     result = run(connection, prepared, arguments);
-    if (is_refusal(result)) result = rb_funcall(self, id_run_if_stale, 3, sql, arguments, result);
+    if (is_refusal(result)) result = rb_funcall(self, rb_intern("run_if_stale"), 3, sql, arguments, result);
     return note(self, result, sql);
 }
 
@@ -389,8 +384,8 @@ static VALUE run_query(VALUE self, VALUE sql, VALUE arguments)
 {
     long count = RARRAY_LEN(arguments);
     if (!RB_TYPE_P(sql, T_STRING) || (count && RB_TYPE_P(RARRAY_AREF(arguments, count - 1), T_HASH)))
-        return rb_funcall(self, id_query_resolved, 2, sql, arguments);
-    if (watched || connection_of(self)->told) return rb_funcall(self, id_query_told, 2, sql, arguments);
+        return rb_funcall(self, rb_intern("query_resolved"), 2, sql, arguments);
+    if (watched || connection_of(self)->told) return rb_funcall(self, rb_intern("query_told"), 2, sql, arguments);
     struct connection_exchange exchange = {.self = self, .body = query_body, .arguments = {sql, arguments}};
     return run_exchange(&exchange);
 }
@@ -405,13 +400,13 @@ static VALUE perform_prepared(VALUE self, VALUE statement, VALUE prepared, VALUE
 {
     const struct connection *connection = connection_of(self);
     if (!RTEST(prepared) || !may_run(connection, prepared)) {
-        prepared = rb_funcall(self, id_ready_statement, 2, statement, watch);
+        prepared = rb_funcall(self, rb_intern("ready_statement"), 2, statement, watch);
     } else {
         refuse_unsendable(self, connection, plain, statement);
-        if (!NIL_P(watch)) rb_funcall(watch, id_set_cached, 1, Qtrue);
+        if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     }
     VALUE result = run(connection, prepared, arguments);
-    if (is_refusal(result)) return rb_funcall(self, id_finish_statement, 3, statement, arguments, result);
+    if (is_refusal(result)) return rb_funcall(self, rb_intern("finish_statement"), 3, statement, arguments, result);
     note_state(self);
     return result;
 }
@@ -425,7 +420,8 @@ static VALUE prepared_body(struct connection_exchange *exchange)
 /* @api private connection.run_statement(statement, prepared, arguments) -> Result. See perform_prepared. */
 static VALUE run_statement(VALUE self, VALUE statement, VALUE prepared, VALUE arguments)
 {
-    if (watched || connection_of(self)->told) return rb_funcall(self, id_run_told, 3, statement, prepared, arguments);
+    if (watched || connection_of(self)->told)
+        return rb_funcall(self, rb_intern("run_told"), 3, statement, prepared, arguments);
     struct connection_exchange exchange = {
         .self = self, .body = prepared_body, .arguments = {statement, prepared, arguments}};
     return run_exchange(&exchange);
@@ -512,37 +508,11 @@ static VALUE watch(VALUE klass)
     return klass;
 }
 
-static void find_names(void)
+void db_connection_init(VALUE db)
 {
-    id_left_early = rb_intern("left_early");
-    id_query_resolved = rb_intern("query_resolved");
-    id_query_told = rb_intern("query_told");
-    id_run_told = rb_intern("run_told");
-    id_keep = rb_intern("keep");
-    id_run_if_stale = rb_intern("run_if_stale");
-    id_ready_statement = rb_intern("ready_statement");
-    id_finish_statement = rb_intern("finish_statement");
-    id_note_refusal = rb_intern("note_refusal");
-    id_refuse_statement = rb_intern("refuse_statement");
-    id_in_transaction_p = rb_intern("in_transaction?");
-    id_closed_p = rb_intern("closed?");
-    id_forked_p = rb_intern("forked?");
-    id_kind = rb_intern("kind");
-    id_invalidates_p = rb_intern("invalidates?");
-    id_query = rb_intern("query");
-    id_execute = rb_intern("execute");
-    id_clear = rb_intern("clear");
-    id_statements = rb_intern("@statements");
-    id_newest = rb_intern("@newest");
-    id_set_cached = rb_intern("cached=");
     plain = ID2SYM(rb_intern("plain"));
     calling = ID2SYM(rb_intern("calling"));
     commit = ID2SYM(rb_intern("commit"));
-}
-
-void db_connection_init(VALUE db)
-{
-    find_names();
     VALUE connection = rb_define_class_under(db, "Connection", rb_cObject);
     rb_define_alloc_func(connection, connection_allocate);
     rb_undef_method(connection, "initialize_copy");

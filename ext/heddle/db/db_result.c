@@ -25,7 +25,12 @@ void db_result_classes(void)
 
 VALUE db_result_new(VALUE shape, VALUE rows, VALUE affected)
 {
-    VALUE result = rb_obj_alloc(cResult);
+    return db_result_of(cResult, shape, rows, affected);
+}
+
+VALUE db_result_of(VALUE klass, VALUE shape, VALUE rows, VALUE affected)
+{
+    VALUE result = rb_obj_alloc(klass);
     rb_ivar_set(result, id_shape, shape);
     rb_ivar_set(result, id_rows, rows);
     if (affected != INT2FIX(0)) rb_ivar_set(result, id_affected_rows, affected);

@@ -8,16 +8,6 @@
 enum { ROWS_GATHERED = 64 };
 
 static VALUE cResult, eStatementClosed;
-static ID id_shape, id_rows, id_affected, id_last_id;
-
-static VALUE result_new(VALUE shape, VALUE rows, int affected)
-{
-    VALUE result = rb_obj_alloc(cResult);
-    rb_ivar_set(result, id_shape, shape);
-    rb_ivar_set(result, id_rows, rows);
-    if (affected) rb_ivar_set(result, id_affected, INT2NUM(affected));
-    return result;
-}
 
 // Up to `most` rows, or all for -1. Returns SQLite's last answer.
 static int take_rows(struct sqlite_link *link, struct sqlite_statement *statement, VALUE rows, long most)
@@ -43,7 +33,7 @@ static void note_first_id(const struct sqlite_link *link, VALUE result, int64_t 
 {
     int64_t last = sqlite_api.last_insert_rowid(link->core->db);
     if (!link->inserted && last == last_before) return;
-    rb_ivar_set(result, id_last_id, LL2NUM(link->inserted ? link->first_id : last));
+    db_result_set_last_id(result, LL2NUM(link->inserted ? link->first_id : last));
 }
 
 // Runs a statement that is not open, to its end. Returns a result or an error.
@@ -53,7 +43,7 @@ static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, V
     call->statement = statement;
     if (!statement->at) {
         if (RARRAY_LEN(arguments)) rb_raise(rb_eArgError, "there are arguments, but no statement in this SQL");
-        return result_new(Qnil, Qnil, 0);
+        return db_result_of(cResult, Qnil, Qnil, INT2FIX(0));
     }
     sqlite_bind(link, statement, arguments);
     sqlite3 *db = link->core->db;
@@ -67,7 +57,7 @@ static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, V
     // changes() still tells of an earlier statement where this one has changed nothing.
     int affected = sqlite_api.total_changes(db) == before ? 0 : sqlite_api.changes(db);
     sqlite_statement_refresh(statement);
-    VALUE result = result_new(statement->shape, NIL_P(statement->shape) ? Qnil : rows, affected);
+    VALUE result = db_result_of(cResult, statement->shape, NIL_P(statement->shape) ? Qnil : rows, INT2NUM(affected));
     if (statement->target && affected) note_first_id(link, result, last_before);
     return result;
 }
@@ -192,10 +182,6 @@ static struct db_operations operations = {.is_plain = sqlite_is_usual,
 void sqlite_results_init(void)
 {
     db_operations_of(sqlite_cLink, &operations);
-    id_shape = rb_intern("@shape");
-    id_rows = rb_intern("@rows");
-    id_affected = rb_intern("@affected_rows");
-    id_last_id = rb_intern("@last_insert_id");
     rb_define_method(sqlite_cLink, "run", link_run, 2);
     rb_define_method(sqlite_cLink, "run_new", link_run_new, 2);
     rb_define_method(sqlite_cLink, "open_rows", link_open_rows, 2);
@@ -204,6 +190,7 @@ void sqlite_results_init(void)
 
 void sqlite_results_classes(void)
 {
+    db_result_classes();
     cResult = db_class("Heddle::DB::SQLite::Result");
     eStatementClosed = db_class("Heddle::DB::StatementClosed");
 }
