@@ -159,7 +159,7 @@ static bool may_run(const struct connection *connection, VALUE prepared)
     return connection->operations && connection->operations->may_run(connection->link, prepared);
 }
 
-static VALUE run(const struct connection *connection, VALUE prepared, VALUE arguments)
+static VALUE connection_run(const struct connection *connection, VALUE prepared, VALUE arguments)
 {
     VALUE result = Qundef;
     if (may_run(connection, prepared)) result = connection->operations->run(connection->link, prepared, arguments);
@@ -351,7 +351,7 @@ static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE wat
     if (NIL_P(prepared)) return note(self, perform_new(self, sql, arguments, keeps), sql);
     if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     refuse_unsendable(self, connection, plain, sql); // its kind was looked at when it was prepared
-    result = run(connection, prepared, arguments);
+    result = connection_run(connection, prepared, arguments);
     if (is_refusal(result)) result = rb_funcall(self, rb_intern("run_if_stale"), 3, sql, arguments, result);
     return note(self, result, sql);
 }
@@ -405,7 +405,7 @@ static VALUE perform_prepared(VALUE self, VALUE statement, VALUE prepared, VALUE
         refuse_unsendable(self, connection, plain, statement);
         if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     }
-    VALUE result = run(connection, prepared, arguments);
+    VALUE result = connection_run(connection, prepared, arguments);
     if (is_refusal(result)) return rb_funcall(self, rb_intern("finish_statement"), 3, statement, arguments, result);
     note_state(self);
     return result;

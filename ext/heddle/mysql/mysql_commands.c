@@ -405,7 +405,7 @@ static VALUE run_body(struct db_exchange *exchange)
 }
 
 /* @api private link.run(prepared, arguments) -> Result or an error */
-static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
+static VALUE mysql_run(VALUE self, VALUE prepared, VALUE arguments)
 {
     return mysql_exchange_with(self, run_body, prepared, arguments);
 }
@@ -520,7 +520,7 @@ static VALUE know_classes(VALUE klass)
 // The driver makes room on a server that has none for another statement, and runs the statement, which was not begun.
 static VALUE run_with_room(VALUE self, VALUE prepared, VALUE arguments)
 {
-    VALUE result = run(self, prepared, arguments);
+    VALUE result = mysql_run(self, prepared, arguments);
     if (db_is_result(result) || mysql_error_code(result) != STATEMENTS_FULL) return result;
     return RTEST(rb_attr_get(result, rb_intern("@unprepared"))) ? Qundef : result;
 }
@@ -561,7 +561,7 @@ void mysql_commands_init(void)
     rb_define_method(link, "receive_result", receive_result, 1);
     rb_define_method(link, "receive_fetched", receive_fetched, 1);
     rb_define_method(link, "run_new", run_new, 4);
-    rb_define_method(link, "run", run, 2);
+    rb_define_method(link, "run", mysql_run, 2);
     rb_define_method(link, "run_text", run_text, 1);
     rb_define_method(link, "close_later", close_later, 1);
     rb_define_method(link, "owns?", owns_p, 1);

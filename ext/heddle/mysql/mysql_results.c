@@ -205,7 +205,7 @@ static VALUE open_p(VALUE self)
 }
 
 /* @api private prepared.forget: the server no longer has the statement. */
-static VALUE forget(VALUE self)
+static VALUE mysql_prepared_forget(VALUE self)
 {
     mysql_statement_of(self)->open = false;
     return Qnil;
@@ -490,7 +490,7 @@ void mysql_results_init(void)
     rb_define_method(mysql_cPrepared, "columns", columns, 0);
     rb_define_method(mysql_cPrepared, "id", id, 0);
     rb_define_method(mysql_cPrepared, "open?", open_p, 0);
-    rb_define_method(mysql_cPrepared, "forget", forget, 0);
+    rb_define_method(mysql_cPrepared, "forget", mysql_prepared_forget, 0);
 }
 
 void mysql_results_classes(void)

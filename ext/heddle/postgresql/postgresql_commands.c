@@ -438,7 +438,7 @@ static VALUE run_body(struct db_exchange *exchange)
 }
 
 /* @api private link.run(prepared, arguments) -> Result or an error. Raises TransactionError, see run_new. */
-static VALUE run(VALUE self, VALUE prepared, VALUE arguments)
+static VALUE postgresql_run(VALUE self, VALUE prepared, VALUE arguments)
 {
     arguments = postgresql_settled(self, postgresql_statement_of(prepared)->sql, arguments, prepared);
     if (!RB_TYPE_P(arguments, T_ARRAY)) return arguments;
@@ -571,7 +571,7 @@ static struct db_operations operations = {.is_plain = postgresql_is_plain,
                                           .is_forked = db_link_is_forked,
                                           .may_run = owns,
                                           .query = run_new,
-                                          .run = run};
+                                          .run = postgresql_run};
 
 void postgresql_commands_init(void)
 {
@@ -606,7 +606,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "fetch", fetch, 3);
     rb_define_method(link, "run_keeping", run_keeping, 2);
     rb_define_method(link, "prepare", prepare, 1);
-    rb_define_method(link, "run", run, 2);
+    rb_define_method(link, "run", postgresql_run, 2);
     rb_define_method(link, "run_text", run_text, 1);
     rb_define_method(link, "close_later", close_later, 1);
     rb_define_method(link, "close_portal", close_portal, 1);

@@ -101,7 +101,7 @@ static const uint8_t *take_batch(struct postgresql_copy *copy, const uint8_t *p,
 }
 
 // Appends a message's bytes to the kept bytes.
-static void keep(struct postgresql_copy *copy, const uint8_t *p, size_t length)
+static void postgresql_copy_keep(struct postgresql_copy *copy, const uint8_t *p, size_t length)
 {
     struct pg_buffer *buffer = &copy->buffer;
     if (copy->start) memmove(buffer->at, buffer->at + copy->start, buffer->length -= copy->start);
@@ -119,10 +119,10 @@ static size_t take_rows(struct postgresql_copy *copy, const uint8_t *p, const ui
     size_t again = 0;
     if (buffer->length == 0) {
         p = take_batch(copy, p, end, batch);
-        if (p < end) keep(copy, p, (size_t)(end - p));
+        if (p < end) postgresql_copy_keep(copy, p, (size_t)(end - p));
     } else {
         size_t seen = copy->scan.seen;
-        if (p < end) keep(copy, p, (size_t)(end - p));
+        if (p < end) postgresql_copy_keep(copy, p, (size_t)(end - p));
         end = buffer->at + buffer->length;
         p = take_batch(copy, buffer->at + copy->start, end, batch);
         again = (size_t)((copy->more ? p : end) - buffer->at) - copy->start - seen;

@@ -201,7 +201,7 @@ static size_t size_of(VALUE kept)
 }
 
 // Appends a value to a list, and drops the oldest ones beyond the limits. `size`: bytes of all values in the list.
-static void keep(VALUE *list, size_t *size, VALUE value)
+static void postgresql_keep(VALUE *list, size_t *size, VALUE value)
 {
     if (NIL_P(*list)) {
         *list = rb_ary_new();
@@ -242,7 +242,7 @@ void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE val
 
 void postgresql_keep_notice(struct postgresql_link *link, struct pg_message message)
 {
-    keep(&link->notices, &link->notices_size, notice_value(message));
+    postgresql_keep(&link->notices, &link->notices_size, notice_value(message));
 }
 
 // Handles a message that may come at any time, and returns true; returns false for any other message.
@@ -256,9 +256,9 @@ static bool is_aside(struct postgresql_link *link, struct pg_message message)
         struct pg_notification notification;
         if (!pg_notification(message.p, message.end, &notification))
             db_link_violated(&link->base, "sent a malformed notification");
-        keep(&link->messages, &link->messages_size,
-             rb_ary_new_from_args(3, postgresql_utf8(notification.channel), postgresql_utf8(notification.payload),
-                                  UINT2NUM(notification.process)));
+        postgresql_keep(&link->messages, &link->messages_size,
+                        rb_ary_new_from_args(3, postgresql_utf8(notification.channel),
+                                             postgresql_utf8(notification.payload), UINT2NUM(notification.process)));
         return true;
     }
     case PG_PARAMETER_STATUS: {

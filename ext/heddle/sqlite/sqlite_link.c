@@ -86,7 +86,7 @@ const rb_data_type_t sqlite_link_type = {
                  .dfree = sqlite_link_release,
                  .dsize = sqlite_link_memsize,
                  .dcompact = sqlite_link_compact},
-    // No write barriers: each exchange stores into the link, and links are few.
+    // No write barriers: SQLite's callbacks store what they aggregate, and links are few.
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 

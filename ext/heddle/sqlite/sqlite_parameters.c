@@ -2,6 +2,8 @@
 // texts that compare as they should, in the form that SQLite's own date functions take.
 #include "sqlite/sqlite_link.h"
 
+#include "db/db_result.h"
+
 #include <math.h>
 #include <ruby/encoding.h>
 
@@ -196,18 +198,11 @@ void sqlite_parameters_init(void)
     id_zero = rb_intern("zero?");
 }
 
-static VALUE keep(const char *name)
-{
-    VALUE klass = rb_path2class(name);
-    rb_gc_register_mark_object(klass);
-    return klass;
-}
-
 void sqlite_parameters_classes(void)
 {
-    cDate = keep("Date");
-    cDateTime = keep("DateTime");
-    cBigDecimal = keep("BigDecimal");
-    cDuration = keep("Heddle::DB::Duration");
-    mCalendar = keep("Heddle::DB::Calendar");
+    cDate = db_class("Date");
+    cDateTime = db_class("DateTime");
+    cBigDecimal = db_class("BigDecimal");
+    cDuration = db_class("Heddle::DB::Duration");
+    mCalendar = db_class("Heddle::DB::Calendar");
 }

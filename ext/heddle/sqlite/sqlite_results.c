@@ -37,7 +37,7 @@ static void note_first_id(const struct sqlite_link *link, VALUE result, int64_t 
 }
 
 // Runs a statement that is not open, to its end. Returns a result or an error.
-static VALUE run(struct sqlite_call *call, struct sqlite_statement *statement, VALUE arguments)
+static VALUE sqlite_run(struct sqlite_call *call, struct sqlite_statement *statement, VALUE arguments)
 {
     struct sqlite_link *link = call->link;
     call->statement = statement;
@@ -81,7 +81,7 @@ static VALUE run_body(struct sqlite_call *call)
 {
     struct sqlite_statement *statement = usable(call, call->arguments[0]);
     if (statement->open) rb_raise(rb_eRuntimeError, "the rows of this statement are still being read");
-    return run(call, statement, call->arguments[1]);
+    return sqlite_run(call, statement, call->arguments[1]);
 }
 
 /*
@@ -102,7 +102,7 @@ static VALUE run_new_body(struct sqlite_call *call)
     if (rb_obj_is_kind_of(prepared, rb_eException)) return rb_assoc_new(Qnil, prepared);
     struct sqlite_statement *statement = sqlite_statement_of(prepared);
     if (statement->tail) return rb_assoc_new(prepared, Qnil);
-    VALUE result = run(call, statement, call->arguments[1]);
+    VALUE result = sqlite_run(call, statement, call->arguments[1]);
     return rb_assoc_new(statement->at ? prepared : Qnil, result);
 }
 

@@ -38,7 +38,7 @@ enum sqlite_kind sqlite_kind_of(const char *declared)
 // ---- texts of dates and times
 
 // Takes `digits` digits.
-static bool take(const char **p, const char *end, int digits, int *number)
+static bool sqlite_take(const char **p, const char *end, int digits, int *number)
 {
     if (end - *p < digits) return false;
     *number = 0;
@@ -82,26 +82,27 @@ struct moment {
 
 static bool take_date(const char **p, const char *end, struct moment *moment)
 {
-    return take(p, end, 4, &moment->year) && take_char(p, end, '-') && take(p, end, 2, &moment->month) &&
-           take_char(p, end, '-') && take(p, end, 2, &moment->day) && moment->month >= 1 && moment->month <= 12 &&
-           moment->day >= 1 && moment->day <= days_in(moment->year, moment->month);
+    return sqlite_take(p, end, 4, &moment->year) && take_char(p, end, '-') && sqlite_take(p, end, 2, &moment->month) &&
+           take_char(p, end, '-') && sqlite_take(p, end, 2, &moment->day) && moment->month >= 1 &&
+           moment->month <= 12 && moment->day >= 1 && moment->day <= days_in(moment->year, moment->month);
 }
 
 static bool take_time(const char **p, const char *end, struct moment *moment)
 {
-    if (!take(p, end, 2, &moment->hour) || !take_char(p, end, ':') || !take(p, end, 2, &moment->minute)) return false;
+    if (!sqlite_take(p, end, 2, &moment->hour) || !take_char(p, end, ':') || !sqlite_take(p, end, 2, &moment->minute))
+        return false;
     moment->second = 0;
     moment->nanosecond = 0;
     if (take_char(p, end, ':')) {
-        if (!take(p, end, 2, &moment->second)) return false;
+        if (!sqlite_take(p, end, 2, &moment->second)) return false;
         if (take_char(p, end, '.')) {
             long unit = 100000000;
             int digit;
-            if (!take(p, end, 1, &digit)) return false;
+            if (!sqlite_take(p, end, 1, &digit)) return false;
             do {
                 moment->nanosecond += digit * unit;
                 unit /= 10;
-            } while (take(p, end, 1, &digit));
+            } while (sqlite_take(p, end, 1, &digit));
         }
     }
     return moment->hour <= 23 && moment->minute <= 59 && moment->second <= 59;
@@ -117,9 +118,9 @@ static bool take_zone(const char **p, const char *end, bool *zone, int *minutes)
     take_char(p, end, ' ');
     int sign = take_char(p, end, '-') ? -1 : 1;
     if (sign > 0 && !take_char(p, end, '+')) return false;
-    if (!take(p, end, 2, &hour)) return false;
+    if (!sqlite_take(p, end, 2, &hour)) return false;
     take_char(p, end, ':');
-    if (!take(p, end, 2, &minute)) return false;
+    if (!sqlite_take(p, end, 2, &minute)) return false;
     *minutes = sign * (hour * 60 + minute);
     return true;
 }
@@ -170,15 +171,15 @@ static bool is_number(const char *text, int length)
     int digit, digits = 0;
     if (!take_char(&p, end, '-')) take_char(&p, end, '+');
     if (end - p > 2 && p[0] == '0' && p[1] == '_') p += 2; // see beyond_range in sqlite_parameters.c
-    for (; take(&p, end, 1, &digit); digits++) {
+    for (; sqlite_take(&p, end, 1, &digit); digits++) {
     }
     if (take_char(&p, end, '.')) {
-        for (; take(&p, end, 1, &digit); digits++) {
+        for (; sqlite_take(&p, end, 1, &digit); digits++) {
         }
     }
     if (digits && (take_char(&p, end, 'e') || take_char(&p, end, 'E'))) {
         if (!take_char(&p, end, '-')) take_char(&p, end, '+');
-        for (digits = 0; take(&p, end, 1, &digit); digits++) {
+        for (digits = 0; sqlite_take(&p, end, 1, &digit); digits++) {
         }
     }
     return digits && p == end && length < 1000;

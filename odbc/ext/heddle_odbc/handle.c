@@ -4,21 +4,21 @@
 static VALUE cHandle, cColumns;
 static ID id_new;
 
-static void mark(void *at)
+static void odbc_handle_mark(void *at)
 {
     struct odbc_handle *handle = at;
     rb_gc_mark_movable(handle->link);
     rb_gc_mark_movable(handle->columns);
 }
 
-static void compact(void *at)
+static void odbc_handle_compact(void *at)
 {
     struct odbc_handle *handle = at;
     handle->link = rb_gc_location(handle->link);
     handle->columns = rb_gc_location(handle->columns);
 }
 
-static void release(struct odbc_handle *handle)
+static void odbc_handle_release(struct odbc_handle *handle)
 {
     struct odbc_statement *statement = handle->statement;
     handle->statement = NULL;
@@ -31,13 +31,13 @@ static void release(struct odbc_handle *handle)
 
 static void free_handle(void *at)
 {
-    release(at);
+    odbc_handle_release(at);
     ruby_xfree(at);
 }
 
 static const rb_data_type_t handle_type = {
     .wrap_struct_name = "heddle_odbc_handle",
-    .function = {.dmark = mark, .dfree = free_handle, .dcompact = compact},
+    .function = {.dmark = odbc_handle_mark, .dfree = free_handle, .dcompact = odbc_handle_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
@@ -71,7 +71,7 @@ static struct odbc_statement *statement_of(VALUE self)
 /* @api private Gives the statement up: the driver frees it with its next call. */
 static VALUE handle_release(VALUE self)
 {
-    release(odbc_handle_of(self));
+    odbc_handle_release(odbc_handle_of(self));
     return Qnil;
 }
 
@@ -125,7 +125,7 @@ struct taking {
     size_t limit;
 };
 
-static VALUE take(VALUE argument)
+static VALUE odbc_handle_take(VALUE argument)
 {
     const struct taking *taking = (const struct taking *)argument;
     return odbc_take_rows(odbc_link_of(odbc_handle_of(taking->self)->link), taking->statement, taking->limit);
@@ -146,7 +146,7 @@ static VALUE handle_take(VALUE self, VALUE limit)
 {
     struct taking taking = {self, statement_of(self), NUM2SIZET(limit)};
     odbc_handle_of(self)->taking = true; // values may call Ruby, and another thread may close the statement then
-    VALUE rows = rb_ensure(take, (VALUE)&taking, take_end, self);
+    VALUE rows = rb_ensure(odbc_handle_take, (VALUE)&taking, take_end, self);
     RB_GC_GUARD(self);
     return rows;
 }

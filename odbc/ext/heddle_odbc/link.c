@@ -10,12 +10,12 @@
 
 // ---- the object
 
-static void mark(void *at)
+static void odbc_link_mark(void *at)
 {
     rb_gc_mark_movable(((struct odbc_link *)at)->handle);
 }
 
-static void compact(void *at)
+static void odbc_link_compact(void *at)
 {
     struct odbc_link *link = at;
     link->handle = rb_gc_location(link->handle);
@@ -33,7 +33,7 @@ static void free_link(void *at)
 
 static const rb_data_type_t link_type = {
     .wrap_struct_name = "heddle_odbc_link",
-    .function = {.dmark = mark, .dfree = free_link, .dcompact = compact},
+    .function = {.dmark = odbc_link_mark, .dfree = free_link, .dcompact = odbc_link_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
@@ -42,7 +42,7 @@ struct odbc_link *odbc_link_of(VALUE self)
     return rb_check_typeddata(self, &link_type);
 }
 
-static VALUE allocate(VALUE klass)
+static VALUE odbc_link_allocate(VALUE klass)
 {
     struct odbc_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct odbc_link, &link_type, link);
@@ -416,7 +416,7 @@ RUBY_FUNC_EXPORTED void Init_heddle_odbc(void)
     VALUE db = rb_path2class("Heddle::DB");
     VALUE module = rb_define_module_under(db, "ODBC");
     VALUE link = rb_define_class_under(module, "Link", rb_cObject);
-    rb_define_alloc_func(link, allocate);
+    rb_define_alloc_func(link, odbc_link_allocate);
     rb_define_method(link, "initialize", initialize, 4);
     define_jobs(link);
     define_states(link);

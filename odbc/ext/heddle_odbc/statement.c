@@ -109,7 +109,7 @@ static bool without_memory(struct odbc_job *job)
     return false;
 }
 
-static bool allocate(struct odbc_session *session, struct odbc_job *job)
+static bool odbc_statement_allocate(struct odbc_session *session, struct odbc_job *job)
 {
     struct odbc_statement *statement = job->statement;
     if (statement->handle) return true;
@@ -157,7 +157,7 @@ static bool prepare_text(struct odbc_session *session, struct odbc_job *job)
 
 static bool prepare(struct odbc_session *session, struct odbc_job *job)
 {
-    if (!allocate(session, job)) return false;
+    if (!odbc_statement_allocate(session, job)) return false;
     // The text goes over, and the statement's empty buffer comes back.
     struct odbc_buffer text = job->statement->sql;
     job->statement->sql = job->text;
@@ -257,7 +257,7 @@ void odbc_perform_next(struct odbc_session *session, struct odbc_job *job)
 
 void odbc_perform_tables(struct odbc_session *session, struct odbc_job *job)
 {
-    if (!allocate(session, job)) return;
+    if (!odbc_statement_allocate(session, job)) return;
     SQLRETURN outcome;
     SQLHSTMT handle = job->statement->handle;
     struct odbc_buffer *names = job->names;
