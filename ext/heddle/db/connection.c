@@ -159,10 +159,10 @@ static bool may_run(const struct connection *connection, VALUE prepared)
     return connection->operations && connection->operations->may_run(connection->link, prepared);
 }
 
-static VALUE connection_run(const struct connection *connection, VALUE prepared, VALUE arguments)
+// `direct`: may_run.
+static VALUE connection_run(const struct connection *connection, VALUE prepared, VALUE arguments, bool direct)
 {
-    VALUE result = Qundef;
-    if (may_run(connection, prepared)) result = connection->operations->run(connection->link, prepared, arguments);
+    VALUE result = direct ? connection->operations->run(connection->link, prepared, arguments) : Qundef;
     return result == Qundef ? rb_funcall(connection->driver, rb_intern("execute"), 2, prepared, arguments) : result;
 }
 
@@ -351,7 +351,7 @@ static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE wat
     if (NIL_P(prepared)) return note(self, perform_new(self, sql, arguments, keeps), sql);
     if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     refuse_unsendable(self, connection, plain, sql); // its kind was looked at when it was prepared
-    result = connection_run(connection, prepared, arguments);
+    result = connection_run(connection, prepared, arguments, may_run(connection, prepared));
     if (is_refusal(result)) result = rb_funcall(self, rb_intern("run_if_stale"), 3, sql, arguments, result);
     return note(self, result, sql);
 }
@@ -399,13 +399,15 @@ static VALUE run_query(VALUE self, VALUE sql, VALUE arguments)
 static VALUE perform_prepared(VALUE self, VALUE statement, VALUE prepared, VALUE arguments, VALUE watch)
 {
     const struct connection *connection = connection_of(self);
-    if (!RTEST(prepared) || !may_run(connection, prepared)) {
+    bool direct = RTEST(prepared) && may_run(connection, prepared);
+    if (!direct) {
         prepared = rb_funcall(self, rb_intern("ready_statement"), 2, statement, watch);
     } else {
         refuse_unsendable(self, connection, plain, statement);
         if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     }
-    VALUE result = connection_run(connection, prepared, arguments);
+    if (!direct || !NIL_P(watch)) direct = may_run(connection, prepared); // Ruby code has run
+    VALUE result = connection_run(connection, prepared, arguments, direct);
     if (is_refusal(result)) return rb_funcall(self, rb_intern("finish_statement"), 3, statement, arguments, result);
     note_state(self);
     return result;
