@@ -19,6 +19,7 @@ static void mark(void *pointer)
     rb_gc_mark(connection->awaiting);
     rb_gc_mark(connection->retries);
     rb_gc_mark(connection->response);
+    rb_gc_mark(connection->disguised);
     for (VALUE *value = &connection->values.session_class; value <= &connection->values.place; value++)
         rb_gc_mark(*value); // pinned: the key itself must not have them moved
 }
@@ -39,7 +40,7 @@ static VALUE allocate(VALUE klass)
 {
     struct net_http_connection *connection;
     VALUE self = TypedData_Make_Struct(klass, struct net_http_connection, &connection_type, connection);
-    connection->key = connection->io = connection->retries = connection->response = Qnil;
+    connection->key = connection->io = connection->retries = connection->response = connection->disguised = Qnil;
     connection->awaiting = Qfalse;
     connection->expires_at = connection->offsets.boot = connection->offsets.day = NAN;
     connection->bound = true; // until it has a socket
@@ -97,31 +98,6 @@ static VALUE set_named_at(VALUE self, VALUE now)
 {
     net_http_connection_get(self)->named_at = NUM2DBL(now);
     return now;
-}
-
-// rest(now, seconds)
-static VALUE rest(VALUE self, VALUE now, VALUE seconds)
-{
-    double until = NUM2DBL(now) + NUM2DBL(seconds);
-    struct net_http_connection *connection = net_http_connection_get(self);
-    connection->expires_at = until;
-    connection->response = Qnil;
-    connection->sound = NET_HTTP_SOUND;
-    return Qnil;
-}
-
-static VALUE doubt(VALUE self)
-{
-    struct net_http_connection *connection = net_http_connection_get(self);
-    connection->response = Qnil;
-    connection->sound = NET_HTTP_UNTRIED;
-    return Qnil;
-}
-
-static VALUE never_keep(VALUE self)
-{
-    net_http_connection_get(self)->bound = true;
-    return Qnil;
 }
 
 static VALUE jumped_p(VALUE self, VALUE now)
@@ -208,9 +184,6 @@ static VALUE define_connection(VALUE self, VALUE klass)
     rb_define_method(klass, "expires_at", expires_at, 0);
     rb_define_method(klass, "named_at", named_at, 0);
     rb_define_method(klass, "named_at=", set_named_at, 1);
-    rb_define_method(klass, "rest", rest, 2);
-    rb_define_method(klass, "doubt", doubt, 0);
-    rb_define_method(klass, "bind", never_keep, 0);
     rb_define_method(klass, "jumped?", jumped_p, 1);
     return klass;
 }

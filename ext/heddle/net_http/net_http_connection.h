@@ -18,6 +18,7 @@ struct net_http_connection {
     VALUE awaiting;                  // see KeepAlive::Connection#awaiting
     VALUE retries;                   // max_retries that the session gets back when an answer begins
     VALUE response;                  // the response whose body the library itself has read to its end
+    VALUE disguised;                 // the request whose implied "Connection: close" is not sent
     struct net_http_key values;      // those of the key
     double named_at;                 // monotonic seconds when its name was looked up
     double expires_at;               // when it must be closed; NAN: it has never rested

@@ -1,68 +1,37 @@
-// The usual beginning and end of an exchange on a connection that may be kept: what
-// lib/heddle/net_http/keep_alive/exchange.rb would decide by some forty calls, for requests and responses whose classes
-// are as shipped.
+// Requests on a connection that may be kept: their beginning, the beginning of their answer, and their end.
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_kept.h"
 #include "net_http/net_http_methods.h"
+#include "wire/wire_http_reuse.h"
 
-static ID iv_header, iv_method, iv_response_has_body, iv_body, iv_body_data, iv_body_stream, iv_code, iv_http_version,
-    iv_last_communicated, iv_max_retries, iv_socket, id_body_permitted_p;
+static ID iv_header, iv_body, iv_body_data, iv_body_stream, iv_code, iv_http_version, iv_last_communicated,
+    iv_max_retries, iv_socket, id_method, id_close, id_quiet_p, id_response_body_permitted_p, id_body_permitted_p;
+static VALUE connection_field;
 
 // ---- the beginning
 
-static bool equal(VALUE string, const char *text)
-{
-    size_t length = strlen(text);
-    return RB_TYPE_P(string, T_STRING) && (size_t)RSTRING_LEN(string) == length &&
-           memcmp(RSTRING_PTR(string), text, length) == 0;
-}
-
 // By the library's own list: since net-http 0.10, QUERY is in it.
-static bool idempotent(const struct net_http_library *library, VALUE method)
+static bool idempotent(const struct net_http_library *library, VALUE request)
 {
-    if (!RB_TYPE_P(method, T_STRING)) return false;
-    for (long i = 0; i < RARRAY_LEN(library->idempotent_methods); i++) {
-        if (RTEST(rb_str_equal(method, rb_ary_entry(library->idempotent_methods, i)))) return true;
-    }
-    return false;
+    VALUE method = rb_funcall(request, id_method, 0);
+    return RB_TYPE_P(method, T_STRING) && RTEST(rb_ary_includes(library->idempotent_methods, method));
 }
 
-// Library.idempotent?(http, method): whether a request of this method may be made twice.
-static VALUE idempotent_p(VALUE self, VALUE http, VALUE method)
-{
-    (void)self;
-    const struct net_http_library *library = net_http_library_of_http(http);
-    return library && idempotent(library, method) ? Qtrue : Qfalse;
-}
-
-static void await_answer(VALUE self, VALUE http)
+// The first request on a kept connection. Bytes that have come since the session began belong to an earlier session:
+// closes the connection, and the library connects again. Otherwise the library need not look again whether the server
+// has closed it; @last_communicated would be false after an unfinished request. Until an answer begins, the library
+// gets no retry of its own for a request that KeepAlive::Exchange makes again.
+static void begin_first(VALUE http, VALUE self, VALUE request, VALUE quiet)
 {
     struct net_http_connection *connection = net_http_connection_get(self);
+    struct net_http_library *library = net_http_library_of_http(http);
+    if (quiet != Qtrue && !RTEST(rb_funcall(self, id_quiet_p, 0))) rb_funcall(self, id_close, 0);
+    if (RTEST(rb_attr_get(http, iv_last_communicated))) rb_ivar_set(http, iv_last_communicated, Qnil);
+    if (!library || !idempotent(library, request)) return;
     RB_OBJ_WRITE(self, &connection->retries, rb_attr_get(http, iv_max_retries));
     RB_OBJ_WRITE(self, &connection->awaiting, http);
     rb_ivar_set(http, iv_max_retries, INT2FIX(0));
-}
-
-// Library.await(connection, http): from here until an answer begins, the library gets no retry of its own.
-static VALUE await(VALUE self, VALUE connection, VALUE http)
-{
-    (void)self;
-    await_answer(connection, http);
-    return Qnil;
-}
-
-// The library need not look again whether the server has closed the connection. False tells of an unfinished request.
-static void trust(VALUE http)
-{
-    if (RTEST(rb_attr_get(http, iv_last_communicated))) rb_ivar_set(http, iv_last_communicated, Qnil);
-}
-
-// Library.trust(http)
-static VALUE trust_connection(VALUE self, VALUE http)
-{
-    (void)self;
-    trust(http);
-    return Qnil;
+    RB_GC_GUARD(self);
 }
 
 // From here until the exchange has settled, nobody else may have the connection. Nobody else ever may if the exchange
@@ -72,29 +41,28 @@ static VALUE begin(struct net_http_connection *connection, VALUE buffered)
 {
     VALUE quiet = net_http_look(connection->io);
     bool clear = quiet == Qtrue || (NIL_P(quiet) && connection->sound == NET_HTTP_UNTRIED); // a new one's tickets
-    if (connection->awaiting == Qtrue) clear = true; // Exchange closes it otherwise
+    if (connection->awaiting == Qtrue) clear = true; // begin_first closes it otherwise
     if (connection->sound == NET_HTTP_UNSOUND || !clear || net_http_kept_unread(buffered)) connection->bound = true;
     connection->sound = NET_HTTP_UNSOUND;
     connection->looked = quiet == Qtrue;
     return quiet;
 }
 
-// As almost all are: there is nothing to note of a stream, the library itself has set no field Connection, and nothing
-// has come on a kept connection. If this is a session's first request on a kept connection, await_answer was called.
-bool net_http_exchange_begins(VALUE http, VALUE self, VALUE buffered, VALUE request)
+// A request without a session carries a "close" of the library's own, which is not the program's wish. It comes back at
+// the end of the exchange.
+static void drop_implied_close(VALUE self, VALUE request)
 {
-    struct net_http_connection *connection = net_http_connection_get(self);
-    VALUE quiet = begin(connection, buffered);
-    if (RTEST(rb_attr_get(request, iv_body_stream)) || RTEST(rb_attr_get(request, iv_body_data)) ||
-        net_http_kept_implied(request))
-        return false;
-    if (connection->awaiting != Qtrue) return true;
-    struct net_http_library *library = net_http_library_of_http(http);
-    if (quiet != Qtrue || !library || !net_http_library_knows_request(library, request)) return false;
-    trust(http);
-    if (idempotent(library, rb_attr_get(request, iv_method))) await_answer(self, http);
-    RB_GC_GUARD(self);
-    return true;
+    VALUE implied = net_http_kept_implied(request), header = rb_attr_get(request, iv_header);
+    if (NIL_P(implied) || !RB_TYPE_P(header, T_HASH) || rb_hash_lookup(header, connection_field) != implied) return;
+    RB_OBJ_WRITE(self, &net_http_connection_get(self)->disguised, request);
+    rb_hash_aset(header, connection_field, rb_ary_new_from_args(1, rb_str_new_lit("keep-alive")));
+}
+
+void net_http_exchange_begin(VALUE http, VALUE self, VALUE buffered, VALUE request)
+{
+    VALUE quiet = begin(net_http_connection_get(self), buffered);
+    drop_implied_close(self, request);
+    if (net_http_connection_get(self)->awaiting == Qtrue) begin_first(http, self, request, quiet);
 }
 
 bool net_http_exchange_looked(VALUE buffered)
@@ -138,107 +106,53 @@ void net_http_exchange_read(VALUE buffered, VALUE response)
     if (!NIL_P(connection)) RB_OBJ_WRITE(connection, &net_http_connection_get(connection)->response, response);
 }
 
-void net_http_exchange_ended(VALUE connection)
+void net_http_exchange_ended(VALUE self)
 {
-    if (net_http_connection_get(connection)->awaiting != Qtrue) await_no_more(connection);
+    struct net_http_connection *connection = net_http_connection_get(self);
+    VALUE request = connection->disguised;
+    connection->disguised = Qnil;
+    if (connection->awaiting != Qtrue) await_no_more(self);
+    if (!NIL_P(request))
+        rb_hash_aset(rb_attr_get(request, iv_header), connection_field, net_http_kept_implied(request));
 }
 
 // ---- the end
 
-// The fields of a request or a response on which the end of an exchange depends. nil: absent.
-struct fields {
-    VALUE authorization, proxy_authorization, www_authenticate, proxy_authenticate, upgrade, expect, keep_alive,
-        transfer_encoding, content_length;
+static struct wire_http_span span_of(VALUE string)
+{
+    if (!RB_TYPE_P(string, T_STRING)) return (struct wire_http_span){NULL, 0};
+    return (struct wire_http_span){(const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string)};
+}
+
+struct collected {
+    struct wire_http_facts *facts;
+    bool text; // all is text, as far as a program has not put anything else there by itself
 };
 
-// No two of the names have the same length.
-static int pick(VALUE name, VALUE values, VALUE fields)
+static int collect(VALUE name, VALUE values, VALUE argument)
 {
-#define FIELD(text, member) [sizeof text - 1] = { text, offsetof(struct fields, member) }
-    static const struct {
-        const char *name;
-        size_t at;
-    } known[] = {FIELD("authorization", authorization),
-                 FIELD("proxy-authorization", proxy_authorization),
-                 FIELD("www-authenticate", www_authenticate),
-                 FIELD("proxy-authenticate", proxy_authenticate),
-                 FIELD("upgrade", upgrade),
-                 FIELD("expect", expect),
-                 FIELD("keep-alive", keep_alive),
-                 FIELD("transfer-encoding", transfer_encoding),
-                 FIELD("content-length", content_length)};
-#undef FIELD
-    if (!RB_TYPE_P(name, T_STRING)) return ST_CONTINUE;
-    size_t length = (size_t)RSTRING_LEN(name);
-    if (length >= sizeof known / sizeof *known || !known[length].name) return ST_CONTINUE;
-    if (memcmp(known[length].name, RSTRING_PTR(name), length) == 0)
-        *(VALUE *)((char *)fields + known[length].at) = values;
-    return ST_CONTINUE;
-}
-
-// One pass over a few fields takes half the time of looking up six of them.
-static struct fields fields_of(VALUE header)
-{
-    struct fields fields = {Qnil, Qnil, Qnil, Qnil, Qnil, Qnil, Qnil, Qnil, Qnil};
-    rb_hash_foreach(header, pick, (VALUE)&fields);
-    return fields;
-}
-
-// The value of a field that stands there once; or nil.
-static VALUE only_value(VALUE values)
-{
-    VALUE value = RB_TYPE_P(values, T_ARRAY) && RARRAY_LEN(values) == 1 ? rb_ary_entry(values, 0) : Qnil;
-    return RB_TYPE_P(value, T_STRING) ? value : Qnil;
-}
-
-static bool digits(VALUE string)
-{
-    const char *p = RSTRING_PTR(string), *end = RSTRING_END(string);
-    if (p == end) return false;
-    while (p < end && *p >= '0' && *p <= '9')
-        p++;
-    return p == end;
-}
-
-// Basic and Bearer belong to the request; NTLM and Negotiate, and whatever else begins with an N, may belong to the
-// connection.
-static bool of_the_request(VALUE values)
-{
-    if (NIL_P(values)) return true;
-    VALUE value = only_value(values);
-    if (NIL_P(value) || RSTRING_LEN(value) == 0) return false;
-    char first = *RSTRING_PTR(value);
-    return (first >= 'A' && first <= 'Z' && first != 'N') || (first >= 'a' && first <= 'z' && first != 'n');
-}
-
-static bool sent_whole(VALUE request)
-{
-    VALUE header = rb_attr_get(request, iv_header), method = rb_attr_get(request, iv_method);
-    if (!RB_TYPE_P(header, T_HASH) || !RB_TYPE_P(method, T_STRING) || equal(method, "HEAD") ||
-        equal(method, "CONNECT") || !RTEST(rb_attr_get(request, iv_response_has_body)))
-        return false;
-    struct fields sent = fields_of(header);
-    if (!NIL_P(sent.upgrade) || !NIL_P(sent.expect)) return false;
-    if (!of_the_request(sent.authorization) || !of_the_request(sent.proxy_authorization)) return false;
-    if (RTEST(rb_attr_get(request, iv_body)) || RTEST(rb_attr_get(request, iv_body_data))) return true;
-    return NIL_P(rb_attr_get(request, iv_body_stream)) && NIL_P(sent.transfer_encoding) && NIL_P(sent.content_length);
-}
-
-static bool received_whole(VALUE response)
-{
-    VALUE header = rb_attr_get(response, iv_header), code = rb_attr_get(response, iv_code);
-    if (!RB_TYPE_P(header, T_HASH) || !RB_TYPE_P(code, T_STRING) || equal(code, "304")) return false;
-    struct fields received = fields_of(header);
-    if (!NIL_P(received.keep_alive) || !NIL_P(received.www_authenticate) || !NIL_P(received.proxy_authenticate))
-        return false;
-    if (!NIL_P(received.transfer_encoding)) {
-        VALUE coding = only_value(received.transfer_encoding), version = rb_attr_get(response, iv_http_version);
-        if (!equal(coding, "chunked") || !NIL_P(received.content_length) || !equal(version, "1.1")) return false;
-    } else {
-        VALUE length = only_value(received.content_length);
-        if (NIL_P(length) || !digits(length)) return false;
+    struct collected *collected = (struct collected *)argument;
+    collected->text = RB_TYPE_P(name, T_STRING) && RB_TYPE_P(values, T_ARRAY) && RARRAY_LEN(values) > 0;
+    for (long i = 0; collected->text && i < RARRAY_LEN(values); i++) {
+        VALUE value = RARRAY_AREF(values, i);
+        collected->text = RB_TYPE_P(value, T_STRING);
+        wire_http_facts_add(collected->facts, span_of(name), span_of(value));
     }
-    return RTEST(rb_funcall(CLASS_OF(response), id_body_permitted_p, 0));
+    return collected->text ? ST_CONTINUE : ST_STOP;
+}
+
+static bool facts_of(VALUE message, struct wire_http_facts *facts)
+{
+    VALUE header = rb_attr_get(message, iv_header);
+    struct collected collected = {.facts = facts, .text = RB_TYPE_P(header, T_HASH)};
+    if (collected.text) rb_hash_foreach(header, collect, (VALUE)&collected);
+    return collected.text;
+}
+
+static enum wire_http_sent_body body_of(VALUE request)
+{
+    if (RTEST(rb_attr_get(request, iv_body)) || RTEST(rb_attr_get(request, iv_body_data))) return HTTP_SENT_COUNTED;
+    return RTEST(rb_attr_get(request, iv_body_stream)) ? HTTP_SENT_STREAM : HTTP_SENT_NONE;
 }
 
 static struct net_http_connection *connection_of(VALUE http)
@@ -247,39 +161,41 @@ static struct net_http_connection *connection_of(VALUE http)
     return NIL_P(socket) ? NULL : net_http_connection_of(socket);
 }
 
-// Library.whole?(http, response): whether the library has read the body of this response, its last one, to its end.
-static VALUE whole_p(VALUE self, VALUE http, VALUE response)
-{
-    (void)self;
-    const struct net_http_connection *connection = connection_of(http);
-    return connection && connection->response == response ? Qtrue : Qfalse;
-}
-
-// Library.settled?(http, request, response): whether nothing remains to be decided. Either the library has closed the
-// connection; or request and answer were certainly whole, and the connection may be kept. Otherwise Exchange decides.
-static VALUE settled_p(VALUE self, VALUE http, VALUE request, VALUE response)
+// Library.settle(http, request, response, sent): decides whether the connection may be kept after an exchange. `sent`:
+// the bytes of the request's stream, or nil. The library may have connected again meanwhile, or closed the connection.
+static VALUE settle(VALUE self, VALUE http, VALUE request, VALUE response, VALUE sent)
 {
     (void)self;
     VALUE ended = rb_attr_get(http, iv_last_communicated);
-    if (!RTEST(ended)) return Qtrue;
-    struct net_http_library *library = net_http_library_of_http(http);
-    if (!library || !RB_FLOAT_TYPE_P(ended) || SPECIAL_CONST_P(response)) return Qfalse;
-    if (!net_http_library_knows_request(library, request)) return Qfalse;
-    if (!net_http_library_knows_responses(library, CLASS_OF(response))) return Qfalse;
-    if (!sent_whole(request) || !received_whole(response)) return Qfalse;
+    if (!RTEST(ended) || SPECIAL_CONST_P(response)) return Qnil;
+    VALUE method = rb_funcall(request, id_method, 0);
+    struct wire_http_exchange exchange = {
+        .body = body_of(request),
+        .streamed = FIXNUM_P(sent) && FIX2LONG(sent) >= 0 ? (uint64_t)FIX2LONG(sent) : UINT64_MAX,
+        .reads_bodies = RTEST(rb_funcall(request, id_response_body_permitted_p, 0)),
+        .code_permits_body = RTEST(rb_funcall(CLASS_OF(response), id_body_permitted_p, 0)),
+    };
     struct net_http_connection *connection = connection_of(http);
-    if (!connection || connection->response != response) return Qfalse;
-    connection->expires_at = RFLOAT_VALUE(ended) + net_http_kept_idle;
+    if (!connection) return Qnil;
+    exchange.read_to_the_end = connection->response == response;
+    exchange.method = span_of(method);
+    exchange.code = span_of(rb_attr_get(response, iv_code));
+    exchange.version = span_of(rb_attr_get(response, iv_http_version));
+    bool known = facts_of(request, &exchange.sent) && facts_of(response, &exchange.received);
+    enum wire_http_reuse reuse = known ? wire_http_reuse(&exchange) : HTTP_PINNED;
+    RB_GC_GUARD(method);
     connection->response = Qnil;
+    if (reuse == HTTP_PINNED) connection->bound = true;
+    if (reuse == HTTP_UNCERTAIN) connection->sound = NET_HTTP_UNTRIED;
+    if (reuse != HTTP_REUSABLE) return Qnil;
+    connection->expires_at = NUM2DBL(ended) + wire_http_idle_seconds(&exchange.received, net_http_kept_idle);
     connection->sound = NET_HTTP_SOUND;
-    return Qtrue;
+    return Qnil;
 }
 
 void net_http_exchange_init(VALUE library_class)
 {
     iv_header = rb_intern("@header");
-    iv_method = rb_intern("@method");
-    iv_response_has_body = rb_intern("@response_has_body");
     iv_body = rb_intern("@body");
     iv_body_data = rb_intern("@body_data");
     iv_body_stream = rb_intern("@body_stream");
@@ -288,11 +204,12 @@ void net_http_exchange_init(VALUE library_class)
     iv_last_communicated = rb_intern("@last_communicated");
     iv_max_retries = rb_intern("@max_retries");
     iv_socket = rb_intern("@socket");
+    id_method = rb_intern("method");
+    id_close = rb_intern("close");
+    id_quiet_p = rb_intern("quiet?");
+    id_response_body_permitted_p = rb_intern("response_body_permitted?");
     id_body_permitted_p = rb_intern("body_permitted?");
-    rb_define_singleton_method(library_class, "idempotent?", idempotent_p, 2);
-    rb_define_singleton_method(library_class, "await", await, 2);
-    rb_define_singleton_method(library_class, "trust", trust_connection, 1);
+    connection_field = net_http_constant("connection");
     rb_define_singleton_method(library_class, "answered", answered, 1);
-    rb_define_singleton_method(library_class, "whole?", whole_p, 2);
-    rb_define_singleton_method(library_class, "settled?", settled_p, 3);
+    rb_define_singleton_method(library_class, "settle", settle, 4);
 }

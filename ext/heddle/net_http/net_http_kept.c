@@ -101,9 +101,9 @@ void net_http_kept_begun_elsewhere(VALUE http)
     if (net_http_keeping) rb_ivar_set(http, iv_foreign, Qtrue);
 }
 
-bool net_http_kept_implied(VALUE request)
+VALUE net_http_kept_implied(VALUE request)
 {
-    return RTEST(rb_attr_get(request, iv_implied));
+    return rb_attr_get(request, iv_implied);
 }
 
 // ---- what objects are

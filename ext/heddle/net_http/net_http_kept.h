@@ -22,8 +22,8 @@ void net_http_kept_begun_elsewhere(VALUE http);
 // Whether a BufferedIO holds bytes that nobody has read.
 bool net_http_kept_unread(VALUE buffered);
 
-// The library itself has set this request's field Connection.
-bool net_http_kept_implied(VALUE request);
+// The value of this request's field Connection that the library itself has set; or nil.
+VALUE net_http_kept_implied(VALUE request);
 
 // Counts for Heddle::NetHTTP.stats.
 enum net_http_count {
@@ -38,8 +38,8 @@ void net_http_kept_count(enum net_http_count what, uint64_t number);
 
 // ---- exchanges: net_http_exchange.c
 
-// A request of this Net::HTTP begins on this BufferedIO, which has that connection. Returns whether it is a usual one.
-bool net_http_exchange_begins(VALUE http, VALUE connection, VALUE buffered, VALUE request);
+// A request of this Net::HTTP begins on this BufferedIO, which has that connection.
+void net_http_exchange_begin(VALUE http, VALUE connection, VALUE buffered, VALUE request);
 
 // Whether it was just found that nothing has come on this BufferedIO's connection, not even its end. True once.
 bool net_http_exchange_looked(VALUE buffered);

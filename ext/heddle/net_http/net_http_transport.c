@@ -121,14 +121,15 @@ static VALUE begin_transport(VALUE self, VALUE request)
 }
 
 // Library.transports(http, buffered, request): notes that the library itself begins and sends a request. Returns
-// whether it is a usual one on a connection that may be kept; nil if its connection is never kept.
+// whether its connection may be kept.
 static VALUE transports(VALUE self, VALUE http, VALUE buffered, VALUE request)
 {
     (void)self;
     VALUE connection = NIL_P(buffered) || !net_http_kept_keeps(http) ? Qnil : net_http_connection_at(buffered);
     rb_ivar_set(http, iv_transporting, NIL_P(connection) ? Qtrue : connection);
-    if (NIL_P(connection)) return Qnil;
-    return net_http_exchange_begins(http, connection, buffered, request) ? Qtrue : Qfalse;
+    if (NIL_P(connection)) return Qfalse;
+    net_http_exchange_begin(http, connection, buffered, request);
+    return Qtrue;
 }
 
 // Library.transporting?(http)

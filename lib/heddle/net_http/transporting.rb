@@ -6,21 +6,21 @@ module Heddle
     #
     # @api private
     module Transporting
-      # Notes that the library itself begins the request. A usual request on a connection that may be kept needs no
-      # Exchange.
+      # Notes that the library itself begins the request, and what its end says of a connection that may be kept.
       def transport_request(request, &block)
         socket = @socket
-        usual = Library.transports(self, socket, request)
-        return transport_request_without_heddle(request, &block) if usual.nil?
-        return KeepAlive::Exchange.new(self, request).run(Library.connection(socket), socket, &block) unless usual
-
+        kept = Library.transports(self, socket, request)
+        exchange = KeepAlive::Exchange.new(request) if kept && request.body_stream
         response = transport_request_without_heddle(request, &block)
-        KeepAlive::Exchange.new(self, request).finish(response) unless Library.settled?(self, request, response)
+        Library.settle(self, request, response, exchange&.sent) if kept
         response
       rescue => error
-        raise unless usual && (connection = Library.connection(socket))&.awaiting.equal?(self)
+        raise unless kept && Library.connection(socket)&.awaiting.equal?(self)
 
-        KeepAlive::Exchange.new(self, request).recover(error, connection, socket, &block)
+        exchange ||= KeepAlive::Exchange.new(request)
+        response = exchange.recover(self, error, socket, &block)
+        Library.settle(self, request, response, exchange.sent)
+        response
       ensure
         Library.transported(self)
       end
