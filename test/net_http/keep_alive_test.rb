@@ -238,6 +238,14 @@ class KeepAliveTest < Minitest::Test
     other.finish
   end
 
+  def test_kept_connections_that_move
+    skip "this Ruby cannot compact" unless GC.respond_to?(:compact)
+    server = serve
+    2.times { get(server) && GC.compact }
+    start(server) { |http| GC.compact && http.get("/") && GC.compact }
+    assert_counted(opened: 1, reused: 2)
+  end
+
   # --- processes, Ractors, signals
 
   def test_a_child_of_fork_has_connections_of_its_own

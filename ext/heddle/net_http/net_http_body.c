@@ -9,8 +9,6 @@
 
 enum { ROOM = 65536 };
 
-static ID iv_socket, iv_header, iv_decode_content, iv_ignore_eof, iv_end_owed;
-static ID id_read_body_0; // the original's name
 static VALUE content_length, content_range, content_encoding, transfer_encoding;
 
 // Small chunks come through the buffer, by the thousand.
@@ -190,12 +188,6 @@ void net_http_body_define(VALUE response)
 {
     rb_define_private_method(response, "read_body_0", read_body_0, 1);
     if (content_length) return;
-    id_read_body_0 = rb_intern("read_body_0_without_heddle");
-    iv_socket = rb_intern("@socket");
-    iv_end_owed = rb_intern("heddle_end_of_chunk_owed"); // without @, which hides the variable
-    iv_header = rb_intern("@header");
-    iv_decode_content = rb_intern("@decode_content");
-    iv_ignore_eof = rb_intern("@ignore_eof");
     content_range = net_http_constant("content-range");
     content_encoding = net_http_constant("content-encoding");
     transfer_encoding = net_http_constant("transfer-encoding");

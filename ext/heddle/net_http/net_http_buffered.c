@@ -9,8 +9,6 @@
 
 enum { ROOM = 16384 };
 
-static ID id_limit;
-
 void net_http_raise_eof(void)
 {
     rb_raise(rb_eEOFError, "end of file reached");
@@ -63,7 +61,7 @@ static VALUE buffered_read_all(int argc, VALUE *argv, VALUE self)
     return destination;
 }
 
-static VALUE take(struct net_http_io *io, size_t length)
+static VALUE buffered_take(struct net_http_io *io, size_t length)
 {
     VALUE taken = rb_str_buf_new((long)length);
     struct net_http_pending pending = net_http_io_pending(io);
@@ -90,13 +88,13 @@ static VALUE read_until(struct net_http_io *io, const char *terminator, size_t w
         if (found) {
             size_t length = (size_t)(found - pending.at) + width;
             check_limit(io, length, limit);
-            return take(io, length);
+            return buffered_take(io, length);
         }
         check_limit(io, pending.length, limit);
         seen = pending.length >= width ? pending.length - width + 1 : 0;
         if (net_http_io_fill(io, ROOM)) continue;
         if (!ignore_eof) net_http_raise_eof();
-        return take(io, net_http_io_pending(io).length);
+        return buffered_take(io, net_http_io_pending(io).length);
     }
 }
 
@@ -201,5 +199,4 @@ void net_http_buffered_define(VALUE shadow)
     rb_define_method(shadow, "write", buffered_write, -1);
     rb_define_method(shadow, "<<", buffered_write, -1);
     rb_define_method(shadow, "eof?", buffered_eof, 0);
-    id_limit = rb_intern("limit");
 }

@@ -1,5 +1,7 @@
 #include "net_http/net_http_clock.h"
 
+#include "net_http/net_http_names.h"
+
 #include <math.h>
 #include <ruby.h>
 #include <time.h>
@@ -7,7 +9,6 @@
 // Seconds by which two clocks may drift apart before that counts as a jump.
 #define JUMP 1.0
 
-static ID id_clock_gettime;
 static VALUE boot_clock;
 
 static bool replaced(void) // as tests do
@@ -43,7 +44,6 @@ bool net_http_clock_jumped(struct net_http_offsets before, double now)
 
 void net_http_clock_init(void)
 {
-    id_clock_gettime = rb_intern("clock_gettime");
     ID boot_time = rb_intern("CLOCK_BOOTTIME"); // Linux's: it goes on while the machine is suspended
     boot_clock =
         rb_const_defined(rb_mProcess, boot_time) ? rb_const_get(rb_mProcess, boot_time) : INT2FIX(CLOCK_MONOTONIC);

@@ -81,9 +81,9 @@ static VALUE connect_end(VALUE argument)
     return Qnil;
 }
 
-// Library.connect(class, address, port, seconds): returns a connected socket with TCP_NODELAY; false when the time is
-// over; the errno of a failed wait; nil for any other failure, which Ruby's own methods then retry and report. Also nil
-// if a filter for connects must be asked, which those methods do.
+// Connecting.connect(class, address, port, seconds): returns a connected socket with TCP_NODELAY; false when the time
+// is over; the errno of a failed wait; nil for any other failure, which Ruby's own methods then retry and report. Also
+// nil if a filter for connects must be asked, which those methods do.
 static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALUE seconds)
 {
     (void)self;
@@ -100,42 +100,15 @@ static VALUE unclaim(VALUE unused)
     return unused;
 }
 
-// Library.with_bounded_look_up { }: the next connect to a name in the block looks the name up within its timeout.
+// Connecting.with_bounded_look_up { }: the next connect to a name in the block looks the name up within its timeout.
 static VALUE with_bounded_look_up(VALUE self)
 {
     connect_claim_next(true);
     return rb_ensure(rb_yield, self, unclaim, Qnil);
 }
 
-// Library.http_of(http): the library's class Net::HTTP, if the fast path may do the work for this object; or nil.
-static VALUE http_of(VALUE self, VALUE http)
+void net_http_connect_init(VALUE connecting)
 {
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http(http);
-    return library && library->enabled && library->transport_pristine ? library->http : Qnil;
-}
-
-// Library.starts?(class): the same for objects of this class.
-static VALUE starts_p(VALUE self, VALUE klass)
-{
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http_class(klass);
-    return library && library->enabled && library->transport_pristine ? Qtrue : Qfalse;
-}
-
-// Library.makes?(http): whether a new object's variables may be set directly to their known values.
-static VALUE makes_p(VALUE self, VALUE http)
-{
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http(http);
-    return library && library->enabled && library->making_pristine ? Qtrue : Qfalse;
-}
-
-void net_http_connect_init(VALUE library_class)
-{
-    rb_define_singleton_method(library_class, "connect", connect_to, 4);
-    rb_define_singleton_method(library_class, "with_bounded_look_up", with_bounded_look_up, 0);
-    rb_define_singleton_method(library_class, "http_of", http_of, 1);
-    rb_define_singleton_method(library_class, "starts?", starts_p, 1);
-    rb_define_singleton_method(library_class, "makes?", makes_p, 1);
+    rb_define_singleton_method(connecting, "connect", connect_to, 4);
+    rb_define_singleton_method(connecting, "with_bounded_look_up", with_bounded_look_up, 0);
 }

@@ -1,5 +1,7 @@
 #include "net_http/net_http_connection.h"
 
+#include "heddle.h"
+#include "net_http/net_http_names.h"
 #include "os/fork.h"
 #include "shims.h"
 
@@ -7,24 +9,33 @@
 #include <math.h>
 #include <sys/socket.h>
 
-static ID iv_connection, iv_rbuffer, id_to_io, id_pending;
-
 // ---- the object
 
-static void mark(void *pointer)
+static void connection_mark(void *pointer)
 {
     struct net_http_connection *connection = pointer;
-    rb_gc_mark(connection->key);
-    rb_gc_mark(connection->io);
-    rb_gc_mark(connection->awaiting);
-    rb_gc_mark(connection->retries);
-    rb_gc_mark(connection->response);
-    rb_gc_mark(connection->disguised);
-    for (VALUE *value = &connection->values.session_class; value <= &connection->values.place; value++)
-        rb_gc_mark(*value); // pinned: the key itself must not have them moved
+    rb_gc_mark_movable(connection->key);
+    rb_gc_mark_movable(connection->io);
+    rb_gc_mark_movable(connection->session);
+    rb_gc_mark_movable(connection->retries);
+    rb_gc_mark_movable(connection->response);
+    rb_gc_mark_movable(connection->disguised);
+    net_http_key_mark(&connection->values);
 }
 
-static size_t memsize(const void *pointer)
+static void connection_compact(void *pointer)
+{
+    struct net_http_connection *connection = pointer;
+    connection->key = rb_gc_location(connection->key);
+    connection->io = rb_gc_location(connection->io);
+    connection->session = rb_gc_location(connection->session);
+    connection->retries = rb_gc_location(connection->retries);
+    connection->response = rb_gc_location(connection->response);
+    connection->disguised = rb_gc_location(connection->disguised);
+    net_http_key_compact(&connection->values);
+}
+
+static size_t connection_memsize(const void *pointer)
 {
     (void)pointer;
     return sizeof(struct net_http_connection);
@@ -32,18 +43,21 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t connection_type = {
     .wrap_struct_name = "Heddle::NetHTTP::KeepAlive::Connection",
-    .function = {.dmark = mark, .dfree = RUBY_DEFAULT_FREE, .dsize = memsize},
+    .function = {.dmark = connection_mark,
+                 .dfree = RUBY_DEFAULT_FREE,
+                 .dsize = connection_memsize,
+                 .dcompact = connection_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static VALUE allocate(VALUE klass)
+static VALUE connection_allocate(VALUE klass)
 {
     struct net_http_connection *connection;
     VALUE self = TypedData_Make_Struct(klass, struct net_http_connection, &connection_type, connection);
-    connection->key = connection->io = connection->retries = connection->response = connection->disguised = Qnil;
-    connection->awaiting = Qfalse;
+    connection->key = connection->io = connection->session = connection->retries = Qnil;
+    connection->response = connection->disguised = Qnil;
     connection->expires_at = connection->offsets.boot = connection->offsets.day = NAN;
-    connection->bound = true; // until it has a socket
+    connection->state = NET_HTTP_PINNED; // until it has a socket
     return self;
 }
 
@@ -52,20 +66,20 @@ struct net_http_connection *net_http_connection_get(VALUE connection)
     return rb_check_typeddata(connection, &connection_type);
 }
 
-// initialize(key, io, now, exchanging). `exchanging`: whether the session has connected in the middle of an exchange.
-static VALUE initialize(VALUE self, VALUE key, VALUE io, VALUE now, VALUE exchanging)
+// initialize(key, http): of a session that has connected now, before an exchange or in the middle of one.
+static VALUE connection_initialize(VALUE self, VALUE key, VALUE http)
 {
     struct net_http_connection *connection = net_http_connection_get(self);
-    struct net_http_key values = net_http_key_of(key);
-    connection->named_at = NUM2DBL(now);
-    connection->values = values;
-    for (VALUE *value = &values.session_class; value <= &values.place; value++)
+    VALUE buffered = rb_attr_get(http, iv_socket);
+    connection->values = net_http_key_of(key);
+    for (VALUE *value = &connection->values.session_class; value <= &connection->values.place; value++)
         RB_OBJ_WRITTEN(self, Qundef, *value);
     RB_OBJ_WRITE(self, &connection->key, key);
-    RB_OBJ_WRITE(self, &connection->io, io);
+    RB_OBJ_WRITE(self, &connection->io, rb_attr_get(buffered, iv_io));
+    connection->named_at = net_http_clock_now();
     connection->forks = forks_seen();
-    connection->sound = RTEST(exchanging) ? NET_HTTP_UNSOUND : NET_HTTP_UNTRIED;
-    connection->bound = false;
+    connection->state = RTEST(rb_attr_get(http, iv_transporting)) ? NET_HTTP_IN_EXCHANGE : NET_HTTP_NEW;
+    net_http_connection_set(buffered, self);
     return self;
 }
 
@@ -79,30 +93,48 @@ static VALUE io_of(VALUE self)
     return net_http_connection_get(self)->io;
 }
 
-static VALUE awaiting_of(VALUE self)
-{
-    return net_http_connection_get(self)->awaiting;
-}
-
 static VALUE expires_at(VALUE self)
 {
     return DBL2NUM(net_http_connection_get(self)->expires_at);
 }
 
-static VALUE named_at(VALUE self)
+// unanswered?: whether the session that began with this kept connection has had no answer yet.
+static VALUE unanswered_p(VALUE self)
 {
-    return DBL2NUM(net_http_connection_get(self)->named_at);
+    return NIL_P(net_http_connection_get(self)->session) ? Qfalse : Qtrue;
 }
 
-static VALUE set_named_at(VALUE self, VALUE now)
+// holds_retries?(http): whether this is that session, and the library must not repeat its request.
+static VALUE holds_retries_p(VALUE self, VALUE http)
 {
-    net_http_connection_get(self)->named_at = NUM2DBL(now);
-    return now;
+    const struct net_http_connection *connection = net_http_connection_get(self);
+    return connection->session == http && !NIL_P(connection->retries) ? Qtrue : Qfalse;
 }
 
-static VALUE jumped_p(VALUE self, VALUE now)
+// ---- its state
+
+void net_http_connection_become(struct net_http_connection *connection, enum net_http_state next)
 {
-    return net_http_clock_jumped(net_http_connection_get(self)->offsets, NUM2DBL(now)) ? Qtrue : Qfalse;
+#define MAY(state) 1 << NET_HTTP_##state
+    static const uint8_t following[NET_HTTP_STATES] = {
+        [NET_HTTP_NEW] = MAY(IN_EXCHANGE),
+        [NET_HTTP_IN_EXCHANGE] = MAY(IN_EXCHANGE) | MAY(BEGUN) | MAY(REUSABLE) | MAY(UNCERTAIN) | MAY(PINNED),
+        [NET_HTTP_BEGUN] = MAY(IN_EXCHANGE) | MAY(REUSABLE) | MAY(UNCERTAIN) | MAY(PINNED),
+        [NET_HTTP_REUSABLE] = MAY(IN_EXCHANGE) | MAY(IDLE),
+        [NET_HTTP_UNCERTAIN] = MAY(IN_EXCHANGE),
+        [NET_HTTP_IDLE] = MAY(REUSABLE),
+        [NET_HTTP_PINNED] = 0,
+    };
+#undef MAY
+    if (connection->state == NET_HTTP_PINNED) return;
+    HEDDLE_ASSERT(following[connection->state] & (1 << next));
+    (void)following;
+    connection->state = next;
+}
+
+bool net_http_connection_exchanges(const struct net_http_connection *connection)
+{
+    return connection->state == NET_HTTP_IN_EXCHANGE || connection->state == NET_HTTP_BEGUN;
 }
 
 bool net_http_connection_expired(const struct net_http_connection *connection, double now)
@@ -128,19 +160,11 @@ void net_http_connection_set(VALUE buffered, VALUE connection)
     rb_ivar_set(buffered, iv_connection, connection);
 }
 
-// Library.connection(buffered)
+// KeepAlive.connection(buffered)
 static VALUE connection_at(VALUE self, VALUE buffered)
 {
     (void)self;
     return net_http_connection_at(buffered);
-}
-
-// Library.set_connection(buffered, connection)
-static VALUE set_connection_at(VALUE self, VALUE buffered, VALUE connection)
-{
-    (void)self;
-    net_http_connection_set(buffered, connection);
-    return connection;
 }
 
 // ---- its socket
@@ -165,38 +189,28 @@ VALUE net_http_look(VALUE io)
     return count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? Qtrue : Qfalse;
 }
 
-// Library.quiet?(io): see net_http_look.
-static VALUE quiet_p(VALUE self, VALUE io)
+bool net_http_connection_quiet(VALUE self)
 {
-    (void)self;
-    return net_http_look(io);
+    VALUE io = net_http_connection_get(self)->io, quiet = net_http_look(io);
+    if (NIL_P(quiet) && RTEST(rb_funcall(self, id_only_tickets_p, 0))) quiet = net_http_look(io);
+    return quiet == Qtrue;
 }
 
-// Library.define_connection(class)
-static VALUE define_connection(VALUE self, VALUE klass)
+void net_http_connection_close(VALUE self)
 {
-    (void)self;
-    rb_define_alloc_func(klass, allocate);
-    rb_define_method(klass, "initialize", initialize, 4);
+    rb_funcall(self, id_close, 0);
+}
+
+void net_http_connection_init(VALUE keep_alive)
+{
+    net_http_clock_init();
+    VALUE klass = rb_define_class_under(keep_alive, "Connection", rb_cObject);
+    rb_define_alloc_func(klass, connection_allocate);
+    rb_define_method(klass, "initialize", connection_initialize, 2);
     rb_define_method(klass, "key", key_of, 0);
     rb_define_method(klass, "io", io_of, 0);
-    rb_define_method(klass, "awaiting", awaiting_of, 0);
     rb_define_method(klass, "expires_at", expires_at, 0);
-    rb_define_method(klass, "named_at", named_at, 0);
-    rb_define_method(klass, "named_at=", set_named_at, 1);
-    rb_define_method(klass, "jumped?", jumped_p, 1);
-    return klass;
-}
-
-void net_http_connection_init(VALUE library_class)
-{
-    iv_connection = rb_intern("heddle_connection"); // without @, which hides the variable
-    iv_rbuffer = rb_intern("@rbuffer");
-    id_to_io = rb_intern("to_io");
-    id_pending = rb_intern("pending");
-    net_http_clock_init();
-    rb_define_singleton_method(library_class, "define_connection", define_connection, 1);
-    rb_define_singleton_method(library_class, "connection", connection_at, 1);
-    rb_define_singleton_method(library_class, "set_connection", set_connection_at, 2);
-    rb_define_singleton_method(library_class, "quiet?", quiet_p, 1);
+    rb_define_method(klass, "unanswered?", unanswered_p, 0);
+    rb_define_method(klass, "holds_retries?", holds_retries_p, 1);
+    rb_define_singleton_method(keep_alive, "connection", connection_at, 1);
 }

@@ -6,17 +6,23 @@
 #include "net_http/net_http_clock.h"
 #include "net_http/net_http_places.h"
 
-enum net_http_soundness {
-    NET_HTTP_UNTRIED, // before its first exchange, and after one of whose end there is a doubt
-    NET_HTTP_UNSOUND, // in an exchange, and after one that has not ended well
-    NET_HTTP_SOUND,   // after an exchange that was whole
+// net_http_connection.c has a table of what may follow what.
+enum net_http_state {
+    NET_HTTP_NEW,         // connected, before its first exchange
+    NET_HTTP_IN_EXCHANGE, // or after an exchange that did not come to its end
+    NET_HTTP_BEGUN,       // in an exchange: nothing had come when it began, and begin_transport has not used that yet
+    NET_HTTP_REUSABLE,    // after an exchange that was whole
+    NET_HTTP_UNCERTAIN,   // after one of whose end there is a doubt: the next one will tell
+    NET_HTTP_IDLE,        // without a session
+    NET_HTTP_PINNED,      // never kept, whatever follows
+    NET_HTTP_STATES,
 };
 
 struct net_http_connection {
     VALUE key;                       // the KeepAlive::Key
     VALUE io;                        // TCPSocket, Socket or SSLSocket
-    VALUE awaiting;                  // see KeepAlive::Connection#awaiting
-    VALUE retries;                   // max_retries that the session gets back when an answer begins
+    VALUE session;                   // the Net::HTTP that began with this kept connection, until its first answer
+    VALUE retries;                   // max_retries that the session gets back when that begins; nil: it has them
     VALUE response;                  // the response whose body the library itself has read to its end
     VALUE disguised;                 // the request whose implied "Connection: close" is not sent
     struct net_http_key values;      // those of the key
@@ -24,9 +30,7 @@ struct net_http_connection {
     double expires_at;               // when it must be closed; NAN: it has never rested
     struct net_http_offsets offsets; // when it began to rest
     unsigned forks;                  // forks_seen() when its session began
-    enum net_http_soundness sound;
-    bool bound;  // never kept, whatever follows
-    bool looked; // nothing had come when the last request began, and nobody has used that yet
+    enum net_http_state state;
 };
 
 // A KeepAlive::Connection's struct.
@@ -37,13 +41,21 @@ VALUE net_http_connection_at(VALUE buffered);
 struct net_http_connection *net_http_connection_of(VALUE buffered);
 void net_http_connection_set(VALUE buffered, VALUE connection);
 
+// A pinned connection stays so.
+void net_http_connection_become(struct net_http_connection *connection, enum net_http_state next);
+bool net_http_connection_exchanges(const struct net_http_connection *connection);
+
 bool net_http_connection_expired(const struct net_http_connection *connection, double now);
 
 // Looks at a socket without waiting. Consumes nothing. Returns true if it is open and has received nothing, neither
 // bytes nor the end; nil if bytes have come over TLS, which may be a session ticket; otherwise false.
 VALUE net_http_look(VALUE io);
 
-// Defines the class's methods in C, and singleton methods of Library.
-void net_http_connection_init(VALUE library_class);
+// The same, but reads session tickets.
+bool net_http_connection_quiet(VALUE connection);
+
+void net_http_connection_close(VALUE connection);
+
+void net_http_connection_init(VALUE keep_alive);
 
 #endif

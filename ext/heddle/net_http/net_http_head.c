@@ -8,9 +8,6 @@
 
 enum { ROOM = 16384 };
 
-static ID id_read_new; // the original's name
-static ID iv_http_version, iv_code, iv_message, iv_header, id_add_field, id_read_line;
-
 // Reads lines. Consumes them when more bytes must be received, before code of the library or the program runs, which
 // may raise or read on, and at the end.
 struct reader {
@@ -19,7 +16,7 @@ struct reader {
     size_t limit; // of a line, and of all fields
 };
 
-static void settle(struct reader *reader)
+static void head_settle(struct reader *reader)
 {
     net_http_io_consume(reader->io, reader->at);
     reader->at = 0;
@@ -42,7 +39,7 @@ static struct wire_http_span next_line(struct reader *reader, bool ignore_eof)
         const uint8_t *end = length > seen ? memchr(from + seen, '\n', length - seen) : NULL;
         if (end) length = (size_t)(end - from) + 1;
         if (length > reader->limit) {
-            settle(reader);
+            head_settle(reader);
             net_http_raise_long_line(reader->io, reader->limit);
         }
         if (end) {
@@ -50,7 +47,7 @@ static struct wire_http_span next_line(struct reader *reader, bool ignore_eof)
             return (struct wire_http_span){from, length};
         }
         seen = length;
-        settle(reader);
+        head_settle(reader);
         if (net_http_io_fill(reader->io, ROOM)) continue;
         if (!ignore_eof) net_http_raise_eof();
         pending = net_http_io_pending(reader->io);
@@ -89,7 +86,7 @@ static VALUE new_response(struct reader *reader, VALUE version, VALUE code, VALU
     struct net_http_library *library = reader->io->library;
     VALUE klass = response_class(library, code);
     if (!net_http_library_knows_responses(library, klass)) {
-        settle(reader);
+        head_settle(reader);
         VALUE arguments[3] = {version, code, message};
         VALUE response = rb_class_new_instance(3, arguments, klass);
         *header = rb_attr_get(response, iv_header);
@@ -121,7 +118,7 @@ static void add_field(struct reader *reader, VALUE response, VALUE header, struc
 {
     if (!field->name) return;
     if (!field->plain || !RB_TYPE_P(header, T_HASH) || RSTRING_LEN(field->value) > HTTP_VALUE) {
-        settle(reader);
+        head_settle(reader);
         rb_funcall(response, id_add_field, 2, field->name, field->value);
     } else {
         VALUE values = rb_hash_lookup(header, field->name);
@@ -143,7 +140,7 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
     for (;;) {
         struct wire_http_span line = next_line(reader, true);
         if (line.length > left) {
-            settle(reader);
+            head_settle(reader);
             rb_raise(library->bad_response, "response header too large");
         }
         left -= line.length;
@@ -168,7 +165,7 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
         }
         case HTTP_LINE_INVALID:
             add_field(reader, response, header, &field);
-            settle(reader);
+            head_settle(reader);
             rb_raise(library->bad_response, "wrong header line format");
         }
     }
@@ -197,25 +194,18 @@ static VALUE read_new(VALUE self, VALUE socket)
     struct wire_http_status status;
     if (!wire_http_status_line(line.at, line.at + length, &status)) {
         VALUE text = rb_str_dump(rb_str_new((const char *)line.at, (long)length));
-        settle(&reader);
+        head_settle(&reader);
         rb_raise(library->bad_response, "wrong status line: %" PRIsVALUE, text);
     }
     VALUE version = string_of(status.version), code = string_of(status.code), message = string_of(status.message);
     VALUE header;
     VALUE response = new_response(&reader, version, code, message, &header);
     read_fields(&reader, response, header);
-    settle(&reader);
+    head_settle(&reader);
     return response;
 }
 
 void net_http_head_define(VALUE singleton_of_response)
 {
     rb_define_method(singleton_of_response, "read_new", read_new, 1);
-    id_read_new = rb_intern("read_new_without_heddle");
-    iv_http_version = rb_intern("@http_version");
-    iv_code = rb_intern("@code");
-    iv_message = rb_intern("@message");
-    iv_header = rb_intern("@header");
-    id_add_field = rb_intern("add_field");
-    id_read_line = rb_intern("read_line");
 }

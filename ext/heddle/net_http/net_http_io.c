@@ -14,8 +14,6 @@
 #include <ruby/encoding.h>
 #include <sys/socket.h>
 
-static ID iv_io, iv_rbuf, iv_rbuf_offset, iv_rbuf_empty, iv_read_timeout, iv_write_timeout, iv_debug_output;
-static ID id_to_io;
 static VALUE tcp_socket, unix_socket, socket_class;
 
 // ---- opening
@@ -31,8 +29,8 @@ static bool is_ssl_socket(struct net_http_library *library, VALUE klass)
 {
     if (klass == library->ssl_socket) return true;
     if (library->ssl_socket || strcmp(rb_class2name(klass), "OpenSSL::SSL::SSLSocket") != 0) return false;
-    library->ssl_error = rb_path2class("OpenSSL::SSL::SSLError");
-    library->ssl_socket = rb_path2class("OpenSSL::SSL::SSLSocket");
+    rb_gc_register_mark_object(library->ssl_error = rb_path2class("OpenSSL::SSL::SSLError"));
+    rb_gc_register_mark_object(library->ssl_socket = rb_path2class("OpenSSL::SSL::SSLSocket"));
     return klass == library->ssl_socket;
 }
 
@@ -242,7 +240,7 @@ static bool fill_from_tls(struct net_http_io *io)
 
 // Appends to @rbuf. Mostly no bytes have come yet, and room made before they come would be held by a waiting fiber: a
 // page, and a page fault, for each reply that it waits for.
-static ssize_t receive(struct net_http_io *io, VALUE rbuf, size_t room)
+static ssize_t http_receive(struct net_http_io *io, VALUE rbuf, size_t room)
 {
     char *scratch = net_http_string_room(rbuf) < room ? net_http_scratch(room) : NULL;
     net_http_string_make_room(rbuf, scratch ? 0 : room);
@@ -263,7 +261,7 @@ bool net_http_io_fill(struct net_http_io *io, size_t room)
     for (;;) {
         size_t offset = drop_consumed(io);
         VALUE rbuf = rbuf_of(io);
-        ssize_t count = receive(io, rbuf, room);
+        ssize_t count = http_receive(io, rbuf, room);
         if (count > 0) {
             set_offset(io, offset, false);
             net_http_io_use_budget(io, BUDGET_PARSED * (size_t)count);
@@ -319,14 +317,6 @@ int net_http_io_ended(struct net_http_io *io)
 
 void Init_heddle_net_http_io(void)
 {
-    iv_io = rb_intern("@io");
-    iv_rbuf = rb_intern("@rbuf");
-    iv_rbuf_offset = rb_intern("@rbuf_offset");
-    iv_rbuf_empty = rb_intern("@rbuf_empty");
-    iv_read_timeout = rb_intern("@read_timeout");
-    iv_write_timeout = rb_intern("@write_timeout");
-    iv_debug_output = rb_intern("@debug_output");
-    id_to_io = rb_intern("to_io");
 }
 
 void net_http_io_know_sockets(void)

@@ -5,16 +5,12 @@
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_methods.h"
 
-// Without @, which hides them: `instance_variables` and `inspect` do not show them. Marshal does.
-static ID iv_choice, iv_implied, iv_foreign, iv_told, iv_sent;
-static ID iv_rbuf, iv_rbuf_offset;
-
 // ---- the switch
 
 double net_http_kept_idle;
 bool net_http_keeping;
 
-// Library.net_http_keeping = seconds that connections may rest, or false
+// KeepAlive.keeping = seconds that connections may rest, or false
 static VALUE set_keeping(VALUE self, VALUE seconds)
 {
     (void)self;
@@ -28,7 +24,7 @@ bool net_http_kept_keeps(VALUE http)
     return net_http_keeping && net_http_library_of_http(http);
 }
 
-// Library.keeps?(http)
+// KeepAlive.keeps?(http)
 static VALUE keeps_p(VALUE self, VALUE http)
 {
     (void)self;
@@ -45,8 +41,8 @@ void net_http_kept_count(enum net_http_count what, uint64_t number)
     counts[what] += number;
 }
 
-// Library.count(name, number): adds the number.
-static VALUE count(VALUE self, VALUE name, VALUE number)
+// KeepAlive.count(name, number): adds the number.
+static VALUE kept_count(VALUE self, VALUE name, VALUE number)
 {
     (void)self;
     for (int i = 0; i < NET_HTTP_COUNTS; i++) {
@@ -55,7 +51,7 @@ static VALUE count(VALUE self, VALUE name, VALUE number)
     return Qnil;
 }
 
-// Library.counts
+// KeepAlive.counts
 static VALUE all_counts(VALUE self)
 {
     (void)self;
@@ -67,7 +63,7 @@ static VALUE all_counts(VALUE self)
 
 // ---- hidden variables
 
-// Defines Library.NAME(object) and Library.set_NAME(object, value).
+// Defines KeepAlive.NAME(object) and KeepAlive.set_NAME(object, value).
 #define VARIABLE(name)                                                  \
     static VALUE name##_of(VALUE self, VALUE object)                    \
     {                                                                   \
@@ -82,29 +78,8 @@ static VALUE all_counts(VALUE self)
 
 VARIABLE(choice)  // of a Net::HTTP: its keep_alive, or nil
 VARIABLE(implied) // of a request: the value of its field Connection that the library itself set
-VARIABLE(foreign) // of a Net::HTTP: true once a program has begun a request by itself
 VARIABLE(told)    // of an OpenSSL::X509::Store: what it was told, see keep_alive/trust.rb
 VARIABLE(sent)    // of a stream: true once it was the body of a request
-
-bool net_http_kept_exempt(VALUE http)
-{
-    return rb_attr_get(http, iv_choice) == Qfalse;
-}
-
-bool net_http_kept_foreign(VALUE http)
-{
-    return RTEST(rb_attr_get(http, iv_foreign));
-}
-
-void net_http_kept_begun_elsewhere(VALUE http)
-{
-    if (net_http_keeping) rb_ivar_set(http, iv_foreign, Qtrue);
-}
-
-VALUE net_http_kept_implied(VALUE request)
-{
-    return rb_attr_get(request, iv_implied);
-}
 
 // ---- what objects are
 
@@ -115,87 +90,26 @@ bool net_http_kept_unread(VALUE buffered)
     return RSTRING_LEN(rbuf) > (FIXNUM_P(offset) ? FIX2LONG(offset) : 0);
 }
 
-// Library.unread?(buffered)
+// KeepAlive.unread?(buffered)
 static VALUE unread_p(VALUE self, VALUE buffered)
 {
     (void)self;
     return net_http_kept_unread(buffered) ? Qtrue : Qfalse;
 }
 
-// Library.singular?(object): whether an object has methods of its own.
-static VALUE singular_p(VALUE self, VALUE object)
-{
-    (void)self;
-    return RB_FL_TEST(CLASS_OF(object), RUBY_FL_SINGLETON) ? Qtrue : Qfalse;
-}
+#define DEFINE(name)                                             \
+    rb_define_singleton_method(keep_alive, #name, name##_of, 1); \
+    rb_define_singleton_method(keep_alive, "set_" #name, set_##name##_of, 2);
 
-// Library.exact?(object, class): whether it is an instance of the class itself, without methods of its own.
-static VALUE exact_p(VALUE self, VALUE object, VALUE klass)
-{
-    (void)self;
-    return CLASS_OF(object) == klass ? Qtrue : Qfalse;
-}
-
-// Library.library_of(http): its Net::HTTP.
-static VALUE library_of(VALUE self, VALUE http)
-{
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http(http);
-    return library ? library->http : Qnil;
-}
-
-static VALUE variables_of(VALUE object, VALUE names, bool flat)
-{
-    long count = RARRAY_LEN(names);
-    VALUE values = rb_ary_new_capa(count);
-    for (long i = 0; i < count; i++) {
-        VALUE value = rb_attr_get(object, rb_sym2id(rb_ary_entry(names, i)));
-        if (flat && RB_TYPE_P(value, T_ARRAY)) {
-            rb_ary_concat(values, value);
-        } else {
-            rb_ary_push(values, value);
-        }
-    }
-    return values;
-}
-
-// Library.variables(object, names): the values of these instance variables.
-static VALUE variables(VALUE self, VALUE object, VALUE names)
-{
-    (void)self;
-    return variables_of(object, names, false);
-}
-
-// Library.objects(object, names): the same, with the elements of an Array in place of it.
-static VALUE objects(VALUE self, VALUE object, VALUE names)
-{
-    (void)self;
-    return variables_of(object, names, true);
-}
-
-#define DEFINE(name)                                                             \
-    rb_define_singleton_method(library_class, #name, name##_of, 1);              \
-    rb_define_singleton_method(library_class, "set_" #name, set_##name##_of, 2); \
-    iv_##name = rb_intern("heddle_" #name);
-
-void net_http_kept_init(VALUE library_class)
+void net_http_kept_init(VALUE keep_alive)
 {
     DEFINE(choice)
     DEFINE(implied)
-    DEFINE(foreign)
     DEFINE(told)
     DEFINE(sent)
-    iv_rbuf = rb_intern("@rbuf");
-    iv_rbuf_offset = rb_intern("@rbuf_offset");
-    rb_define_singleton_method(library_class, "keeping=", set_keeping, 1);
-    rb_define_singleton_method(library_class, "keeps?", keeps_p, 1);
-    rb_define_singleton_method(library_class, "count", count, 2);
-    rb_define_singleton_method(library_class, "counts", all_counts, 0);
-    rb_define_singleton_method(library_class, "unread?", unread_p, 1);
-    rb_define_singleton_method(library_class, "singular?", singular_p, 1);
-    rb_define_singleton_method(library_class, "exact?", exact_p, 2);
-    rb_define_singleton_method(library_class, "library_of", library_of, 1);
-    rb_define_singleton_method(library_class, "variables", variables, 2);
-    rb_define_singleton_method(library_class, "objects", objects, 2);
-    net_http_connection_init(library_class);
+    rb_define_singleton_method(keep_alive, "keeping=", set_keeping, 1);
+    rb_define_singleton_method(keep_alive, "keeps?", keeps_p, 1);
+    rb_define_singleton_method(keep_alive, "count", kept_count, 2);
+    rb_define_singleton_method(keep_alive, "counts", all_counts, 0);
+    rb_define_singleton_method(keep_alive, "unread?", unread_p, 1);
 }

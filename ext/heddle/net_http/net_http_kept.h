@@ -12,18 +12,8 @@ extern double net_http_kept_idle; // seconds that a connection may rest
 // Whether connections of this object's library are kept. Never outside of the main Ractor.
 bool net_http_kept_keeps(VALUE http);
 
-// Whether a program has exempted this Net::HTTP, or has begun a request of it by itself.
-bool net_http_kept_exempt(VALUE http);
-bool net_http_kept_foreign(VALUE http);
-
-// A program has called begin_transport of this Net::HTTP itself, and may have several requests in flight.
-void net_http_kept_begun_elsewhere(VALUE http);
-
 // Whether a BufferedIO holds bytes that nobody has read.
 bool net_http_kept_unread(VALUE buffered);
-
-// The value of this request's field Connection that the library itself has set; or nil.
-VALUE net_http_kept_implied(VALUE request);
 
 // Counts for Heddle::NetHTTP.stats.
 enum net_http_count {

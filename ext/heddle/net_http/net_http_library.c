@@ -6,8 +6,6 @@
 // Few, and never freed: sockets of a library that was switched off live on.
 static struct net_http_library *libraries;
 
-static ID id_max_response_header_length, id_max_key_length, id_max_field_length;
-
 static struct net_http_library *first(void)
 {
     return in_main_ractor() ? libraries : NULL;
@@ -84,14 +82,14 @@ bool net_http_library_takes_fields(const struct net_http_library *library)
                                        limit_named(library->header, id_max_field_length) >= HTTP_VALUE);
 }
 
-static void mark(void *pointer)
+static void library_mark(void *pointer)
 {
     struct net_http_library *library = pointer;
     for (VALUE *value = &library->shadow; value <= &library->buffered_template; value++)
         rb_gc_mark(*value); // pinned: their addresses are compared
 }
 
-static size_t memsize(const void *pointer)
+static size_t library_memsize(const void *pointer)
 {
     (void)pointer;
     return sizeof(struct net_http_library);
@@ -99,10 +97,11 @@ static size_t memsize(const void *pointer)
 
 static const rb_data_type_t library_type = {
     .wrap_struct_name = "Heddle::NetHTTP::Library",
-    .function = {.dmark = mark, .dsize = memsize},
+    .function = {.dmark = library_mark, .dsize = library_memsize},
+    .flags = RUBY_TYPED_WB_PROTECTED,
 };
 
-static VALUE allocate(VALUE klass)
+static VALUE library_allocate(VALUE klass)
 {
     net_http_io_know_sockets();
     struct net_http_library *library = calloc(1, sizeof *library);
@@ -138,7 +137,6 @@ static const struct member values[] = {
     MEMBER(open_timeout),
     MEMBER(bad_response),
     MEMBER(read_limit_exceeded),
-    MEMBER(ssl_socket),
     MEMBER(code_to_object),
     MEMBER(unknown_response),
     MEMBER(code_class_to_object),
@@ -169,7 +167,7 @@ static VALUE set(VALUE self, VALUE name, VALUE value)
     const char *wanted = rb_id2name(rb_sym2id(name));
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         if (strcmp(values[i].name, wanted) == 0) {
-            *(VALUE *)((char *)library + values[i].at) = NIL_P(value) ? 0 : value;
+            RB_OBJ_WRITE(self, (VALUE *)((char *)library + values[i].at), NIL_P(value) ? 0 : value);
             return value;
         }
     }
@@ -203,15 +201,66 @@ static VALUE fallbacks(VALUE self)
     return counts;
 }
 
+// Library.singular?(object): whether an object has methods of its own.
+static VALUE singular_p(VALUE self, VALUE object)
+{
+    (void)self;
+    return RB_FL_TEST(CLASS_OF(object), RUBY_FL_SINGLETON) ? Qtrue : Qfalse;
+}
+
+// Library.exact?(object, class): whether it is an instance of the class itself, without methods of its own.
+static VALUE exact_p(VALUE self, VALUE object, VALUE klass)
+{
+    (void)self;
+    return CLASS_OF(object) == klass ? Qtrue : Qfalse;
+}
+
+// Library.library_of(http): its Net::HTTP.
+static VALUE class_of_http(VALUE self, VALUE http)
+{
+    (void)self;
+    struct net_http_library *library = net_http_library_of_http(http);
+    return library ? library->http : Qnil;
+}
+
+// Library.http_of(http): the library's class Net::HTTP, if the fast path may do the work for this object; or nil.
+static VALUE http_of(VALUE self, VALUE http)
+{
+    (void)self;
+    struct net_http_library *library = net_http_library_of_http(http);
+    return library && library->enabled && library->transport_pristine ? library->http : Qnil;
+}
+
+// Library.starts?(class): the same for objects of this class.
+static VALUE starts_p(VALUE self, VALUE klass)
+{
+    (void)self;
+    struct net_http_library *library = net_http_library_of_http_class(klass);
+    return library && library->enabled && library->transport_pristine ? Qtrue : Qfalse;
+}
+
+// Library.makes?(http): whether a new object's variables may be set directly to their known values.
+static VALUE makes_p(VALUE self, VALUE http)
+{
+    (void)self;
+    struct net_http_library *library = net_http_library_of_http(http);
+    return library && library->enabled && library->making_pristine ? Qtrue : Qfalse;
+}
+
 void Init_heddle_net_http_library(VALUE net_http)
 {
-    id_max_response_header_length = rb_intern("MAX_RESPONSE_HEADER_LENGTH");
-    id_max_key_length = rb_intern("MAX_KEY_LENGTH");
-    id_max_field_length = rb_intern("MAX_FIELD_LENGTH");
     VALUE klass = rb_define_class_under(net_http, "Library", rb_cObject);
-    rb_define_alloc_func(klass, allocate);
+    rb_define_alloc_func(klass, library_allocate);
     rb_define_method(klass, "set", set, 2);
     rb_define_method(klass, "fast", fast, 0);
     rb_define_method(klass, "fallbacks", fallbacks, 0);
+    rb_ext_ractor_safe(true);
+    rb_define_singleton_method(klass, "singular?", singular_p, 1);
+    rb_define_singleton_method(klass, "exact?", exact_p, 2);
+    rb_define_singleton_method(klass, "library_of", class_of_http, 1);
+    rb_define_singleton_method(klass, "http_of", http_of, 1);
+    rb_define_singleton_method(klass, "starts?", starts_p, 1);
+    rb_define_singleton_method(klass, "makes?", makes_p, 1);
+    rb_ext_ractor_safe(false);
     net_http_methods_define(klass);
 }

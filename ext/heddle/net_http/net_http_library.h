@@ -4,6 +4,7 @@
 #define HEDDLE_NET_HTTP_NET_HTTP_LIBRARY_H
 
 #include "heddle.h"
+#include "net_http/net_http_names.h"
 
 enum net_http_fallback {
     HTTP_FALLBACK_DISABLED,

@@ -14,13 +14,13 @@ void net_http_body_define(VALUE response);
 void net_http_request_define(VALUE request);
 void net_http_transport_define(VALUE http);
 
-// These define singleton methods of Heddle::NetHTTP::Library, for the methods in Ruby.
-void net_http_transport_init(VALUE library_class);
-void net_http_connect_init(VALUE library_class);
-void net_http_kept_init(VALUE library_class);
-void net_http_session_init(VALUE library_class);
-void net_http_exchange_init(VALUE library_class);
-void net_http_places_init(VALUE library_class);
+// These define singleton methods of Heddle::NetHTTP::Transporting, Connecting and KeepAlive.
+void net_http_transport_init(VALUE transporting);
+void net_http_connect_init(VALUE connecting);
+void net_http_kept_init(VALUE keep_alive);
+void net_http_session_init(VALUE keep_alive);
+void net_http_exchange_init(VALUE keep_alive);
+void net_http_places_init(VALUE keep_alive);
 
 RBIMPL_ATTR_NORETURN()
 void net_http_raise_eof(void);

@@ -72,7 +72,7 @@ static VALUE move_some(void *argument)
 }
 
 // `holds`: the GVL may be held for this transfer. Not for a file, because a disk could make that last.
-static void run(struct net_http_nogvl *transfer, bool holds)
+static void nogvl_run(struct net_http_nogvl *transfer, bool holds)
 {
     deadline_t in_force = deadline_in_force();
     // Beside a CPU-bound thread, first moves what is there or comes at once: that thread would not return the GVL
@@ -95,7 +95,7 @@ static void run(struct net_http_nogvl *transfer, bool holds)
     }
 }
 
-static ssize_t receive(struct net_http_nogvl *transfer, size_t done)
+static ssize_t nogvl_receive(struct net_http_nogvl *transfer, size_t done)
 {
     size_t most = transfer->length - done, ahead = NET_HTTP_POPULATED - done % NET_HTTP_POPULATED;
     if (transfer->length >= NET_HTTP_POPULATED) {
@@ -108,8 +108,8 @@ static ssize_t receive(struct net_http_nogvl *transfer, size_t done)
 void net_http_nogvl_receive(struct net_http_nogvl *transfer)
 {
     transfer->events = POLLIN;
-    transfer->move = receive;
-    run(transfer, true);
+    transfer->move = nogvl_receive;
+    nogvl_run(transfer, true);
 }
 
 static ssize_t transmit(struct net_http_nogvl *transfer, size_t done)
@@ -122,7 +122,7 @@ void net_http_nogvl_send(struct net_http_nogvl *transfer)
 {
     transfer->events = POLLOUT;
     transfer->move = transmit;
-    run(transfer, true);
+    nogvl_run(transfer, true);
 }
 
 static ssize_t transmit_file(struct net_http_nogvl *transfer, size_t done)
@@ -134,5 +134,5 @@ void net_http_nogvl_send_file(struct net_http_nogvl *transfer)
 {
     transfer->events = POLLOUT;
     transfer->move = transmit_file;
-    run(transfer, false);
+    nogvl_run(transfer, false);
 }

@@ -14,14 +14,17 @@ struct net_http_key {
 struct net_http_key net_http_key_of(VALUE key);
 struct net_http_key net_http_bare_key(VALUE session_class, VALUE host, VALUE port);
 
-// The entry with an equal key that came last; or nil. Only a program's own eql? lets other threads run.
-VALUE net_http_places_find(VALUE places, const struct net_http_key *key);
+// Whether the connection of a Net::HTTP depends on host and port alone: no TLS, no proxy, no address of its own.
+bool net_http_key_is_bare(VALUE http);
 
-// Returns whether it was there. Nobody else gets it.
-bool net_http_places_delete(VALUE places, VALUE entry);
+void net_http_key_mark(const struct net_http_key *key);
+void net_http_key_compact(struct net_http_key *key);
 
-// Returns false, and adds nothing, if there would be too many entries; see `add` of KeepAlive::Places.
-bool net_http_places_have_room(VALUE places, const struct net_http_key *key, long most_beside, long most);
-void net_http_places_add(VALUE places, VALUE entry, const struct net_http_key *key);
+// Deletes the entry with an equal key that came last, and returns it, or nil: nobody else gets it. Only a program's own
+// eql? lets other threads run, before that.
+VALUE net_http_places_take(VALUE places, const struct net_http_key *key);
+
+// Adds a connection. Deletes and returns an entry if there are too many now, see `add` of KeepAlive::Places; or nil.
+VALUE net_http_places_add(VALUE places, VALUE connection, long most_beside, long most);
 
 #endif

@@ -6,16 +6,12 @@
 
 #include <ruby/encoding.h>
 
-static ID iv_method, iv_request_has_body, iv_response_has_body, iv_path, iv_header, iv_decode_content, iv_body,
-    iv_body_stream, iv_body_data, iv_continue_timeout, id_set_content_length, id_delete, id_supply_content_type,
-    id_content_length, id_chunked, id_wait_for_continue, id_override_body_stream_chunk;
-static ID id_exec, id_initialize; // the originals' names
 static VALUE transfer_encoding, expect, accept_encoding, range;
 
 // ---- writing
 
 // Subclasses and singletons of String may override upcase and downcase.
-static bool plain(VALUE string)
+static bool is_plain(VALUE string)
 {
     return !SPECIAL_CONST_P(string) && CLASS_OF(string) == rb_cString && rb_enc_str_asciionly_p(string);
 }
@@ -28,7 +24,7 @@ struct head {
     char buffer[1024];
 };
 
-static void flush(struct head *head)
+static void head_flush(struct head *head)
 {
     if (NIL_P(head->text)) head->text = rb_str_buf_new((long)(2 * sizeof head->buffer));
     rb_str_cat(head->text, head->buffer, (long)head->length);
@@ -37,7 +33,7 @@ static void flush(struct head *head)
 
 static void add_bytes(struct head *head, const void *bytes, size_t length)
 {
-    if (length > sizeof head->buffer - head->length) flush(head);
+    if (length > sizeof head->buffer - head->length) head_flush(head);
     if (length > sizeof head->buffer) {
         rb_str_cat(head->text, bytes, (long)length);
         return;
@@ -48,15 +44,15 @@ static void add_bytes(struct head *head, const void *bytes, size_t length)
 
 #define ADD_TEXT(head, text) add_bytes(head, text, sizeof text - 1)
 
-static void add(struct head *head, VALUE string)
+static void head_add(struct head *head, VALUE string)
 {
     add_bytes(head, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
 }
 
-static VALUE text_of(struct head *head)
+static VALUE head_text(struct head *head)
 {
     if (NIL_P(head->text)) return rb_str_new(head->buffer, (long)head->length);
-    flush(head);
+    head_flush(head);
     return head->text;
 }
 
@@ -64,16 +60,16 @@ static int add_field(VALUE name, VALUE values, VALUE argument)
 {
     struct head *head = (struct head *)argument;
     head->for_stock = true;
-    if (!plain(name) || RSTRING_LEN(name) > HTTP_NAME || !RB_TYPE_P(values, T_ARRAY)) return ST_STOP;
+    if (!is_plain(name) || RSTRING_LEN(name) > HTTP_NAME || !RB_TYPE_P(values, T_ARRAY)) return ST_STOP;
     uint8_t capitalized[HTTP_NAME];
     size_t length = wire_http_capitalize((const uint8_t *)RSTRING_PTR(name), (size_t)RSTRING_LEN(name), capitalized);
     add_bytes(head, capitalized, length);
     ADD_TEXT(head, ": ");
     for (long i = 0; i < RARRAY_LEN(values); i++) {
         VALUE value = rb_ary_entry(values, i);
-        if (!plain(value)) return ST_STOP;
+        if (!is_plain(value)) return ST_STOP;
         if (i > 0) ADD_TEXT(head, ", ");
-        add(head, value);
+        head_add(head, value);
     }
     ADD_TEXT(head, "\r\n");
     head->for_stock = false;
@@ -90,21 +86,21 @@ static bool has_line_end(VALUE string)
 static VALUE head_of(VALUE self, VALUE version, VALUE path)
 {
     VALUE method = rb_attr_get(self, iv_method), header = rb_attr_get(self, iv_header);
-    if (!plain(method) || !plain(version) || !plain(path) || !RB_TYPE_P(header, T_HASH)) return Qnil;
+    if (!is_plain(method) || !is_plain(version) || !is_plain(path) || !RB_TYPE_P(header, T_HASH)) return Qnil;
     if (has_line_end(method) || has_line_end(version) || has_line_end(path)) return Qnil;
     struct head head;
     head.text = Qnil;
     head.length = 0;
     head.for_stock = false;
-    add(&head, method);
+    head_add(&head, method);
     ADD_TEXT(&head, " ");
-    add(&head, path);
+    head_add(&head, path);
     ADD_TEXT(&head, " HTTP/");
-    add(&head, version);
+    head_add(&head, version);
     ADD_TEXT(&head, "\r\n");
     rb_hash_foreach(header, add_field, (VALUE)&head);
     ADD_TEXT(&head, "\r\n");
-    return head.for_stock ? Qnil : text_of(&head);
+    return head.for_stock ? Qnil : head_text(&head);
 }
 
 // Returns whether the client waits for the server's permission before it sends the body.
@@ -198,7 +194,7 @@ static int take_field(VALUE name, VALUE value, VALUE argument)
 {
     struct fields *fields = (struct fields *)argument;
     fields->for_stock = true;
-    if (!plain(name) || !plain(value) || RSTRING_LEN(value) > HTTP_VALUE) return ST_STOP;
+    if (!is_plain(name) || !is_plain(value) || RSTRING_LEN(value) > HTTP_VALUE) return ST_STOP;
     size_t length = (size_t)RSTRING_LEN(name);
     if (length == 0 || length > HTTP_NAME || has_line_end(value)) return ST_STOP;
     char lower[HTTP_NAME];
@@ -223,7 +219,7 @@ static int take_field(VALUE name, VALUE value, VALUE argument)
 }
 
 // initialize(method, has_body, response_has_body, path, header = nil)
-static VALUE initialize(int argc, VALUE *argv, VALUE self)
+static VALUE request_initialize(int argc, VALUE *argv, VALUE self)
 {
     struct net_http_library *library = net_http_library_of_request(self);
     if (argc < 4 || argc > 5 || rb_keyword_given_p() || !library || !library->enabled || !library->request_pristine ||
@@ -268,27 +264,8 @@ static VALUE initialize(int argc, VALUE *argv, VALUE self)
 void net_http_request_define(VALUE request)
 {
     rb_define_method(request, "exec", exec, 3);
-    rb_define_private_method(request, "initialize", initialize, -1);
+    rb_define_private_method(request, "initialize", request_initialize, -1);
     if (accept_encoding) return;
-    id_exec = rb_intern("exec_without_heddle");
-    id_initialize = rb_intern("initialize_without_heddle");
-    iv_method = rb_intern("@method");
-    iv_request_has_body = rb_intern("@request_has_body");
-    iv_response_has_body = rb_intern("@response_has_body");
-    iv_path = rb_intern("@path");
-    iv_header = rb_intern("@header");
-    iv_decode_content = rb_intern("@decode_content");
-    iv_body = rb_intern("@body");
-    iv_body_stream = rb_intern("@body_stream");
-    iv_body_data = rb_intern("@body_data");
-    iv_continue_timeout = rb_intern("@continue_timeout");
-    id_set_content_length = rb_intern("content_length=");
-    id_delete = rb_intern("delete");
-    id_supply_content_type = rb_intern("supply_default_content_type");
-    id_content_length = rb_intern("content_length");
-    id_chunked = rb_intern("chunked?");
-    id_wait_for_continue = rb_intern("wait_for_continue");
-    id_override_body_stream_chunk = rb_intern("net_http_override_body_stream_chunk");
     transfer_encoding = net_http_constant("transfer-encoding");
     expect = net_http_constant("expect");
     range = net_http_constant("range");

@@ -1,6 +1,5 @@
-// The usual beginning and end of a session on a kept connection: what lib/heddle/net_http/keep_alive.rb would do by
-// some thirty calls. Each takes or gives the connection in one go: no other code runs in the middle, and so neither a
-// strike nor another thread finds it without an owner, or with two.
+// The beginning and the end of a session on a kept connection. A connection is taken and given in one go: no other code
+// runs in the middle, and so neither a strike nor another thread finds it without an owner, or with two.
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_kept.h"
 #include "net_http/net_http_methods.h"
@@ -8,9 +7,7 @@
 #include "names/connect_filter.h"
 #include "os/fork.h"
 
-static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_io, iv_read_timeout, iv_write_timeout,
-    iv_continue_timeout, iv_rbuf, iv_sweeps_at, iv_sweeper;
-static ID id_on_connect, id_positive_p, id_buffered_io, id_alive_p, id_sweep_by;
+static VALUE keep_alive_module;
 
 // What Ruby code has told: the KeepAlive::Store and its parts. nil until then.
 static struct {
@@ -22,8 +19,8 @@ static struct {
     bool chosen;    // a program's block adds to each key
 } kept = {.store = Qnil, .places = Qnil, .plain = Qnil, .closed = Qnil};
 
-// Library.keep(store, places, limits, closed, chosen): limits: the most connections to one host and port, and in all.
-static VALUE keep(VALUE self, VALUE store, VALUE places, VALUE limits, VALUE closed, VALUE chosen)
+// KeepAlive.keep(store, places, limits, closed, chosen): limits: the most connections to one host and port, and in all.
+static VALUE session_keep(VALUE self, VALUE store, VALUE places, VALUE limits, VALUE closed, VALUE chosen)
 {
     (void)self;
     kept.per_host = NUM2LONG(rb_ary_entry(limits, 0));
@@ -36,229 +33,259 @@ static VALUE keep(VALUE self, VALUE store, VALUE places, VALUE limits, VALUE clo
     return Qnil;
 }
 
-// Library.plain = classes
+// KeepAlive.plain = classes
 static VALUE set_plain(VALUE self, VALUE classes)
 {
     (void)self;
     return kept.plain = classes;
 }
 
-// Outside of the main Ractor no object has come so far as to ask.
-static bool keeps_here(void)
+// C code may fork: then nobody has told KeepAlive yet that its connections belong to the parent.
+static void notice_fork(void)
 {
-    return net_http_keeping && kept.forks == fork_count();
+    if (kept.forks != fork_count()) rb_funcall(keep_alive_module, id_abandon, 0);
+}
+
+// Puts a connection without a session into the store. The thread that closes connections looks at all of them.
+static void session_give(VALUE connection)
+{
+    VALUE surplus = net_http_places_add(kept.places, connection, kept.per_host, kept.total);
+    rb_funcall(kept.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
+    if (NIL_P(surplus)) return;
+    net_http_kept_count(NET_HTTP_EVICTED, 1);
+    net_http_connection_close(surplus);
 }
 
 // ---- the beginning
 
-// Whether a kept connection may be used again, as it is almost always.
-static bool fresh(VALUE self, double now)
-{
-    const struct net_http_connection *connection = net_http_connection_get(self);
-    return !net_http_clock_jumped(connection->offsets, now) && !net_http_connection_expired(connection, now) &&
-           now - connection->named_at <= net_http_kept_idle && net_http_look(connection->io) == Qtrue;
-}
-
-// Library.fresh?(connection): see above. Otherwise, or if a filter for connects must be asked, KeepAlive finds out what
-// is to be done.
-static VALUE fresh_p(VALUE self, VALUE connection)
-{
-    (void)self;
-    return !connect_filter_asks() && fresh(connection, net_http_clock_now()) ? Qtrue : Qfalse;
-}
-
-// Because @last_communicated is not nil, the library looks once more whether the server has closed the connection,
-// before the first request.
-static void begin_session(VALUE http, VALUE buffered, VALUE connection, double now)
-{
-    struct net_http_connection *begun = net_http_connection_get(connection);
-    begun->awaiting = Qtrue;
-    begun->forks = forks_seen(); // a child of fork has closed its copy
-    rb_ivar_set(http, iv_socket, buffered);
-    rb_ivar_set(http, iv_last_communicated, DBL2NUM(now));
-}
-
-// Library.attach(http, buffered, connection): begins another session on a connection.
-static VALUE attach(VALUE self, VALUE http, VALUE buffered, VALUE connection)
-{
-    (void)self;
-    begin_session(http, buffered, connection, net_http_clock_now());
-    rb_funcall(http, id_on_connect, 0);
-    net_http_connection_set(rb_attr_get(http, iv_socket), connection); // Heddle::NetHTTP.for exchanges the BufferedIO
-    return Qnil;
-}
-
-struct timeouts {
-    VALUE read, write, continuing;
+// Settings of the Net::HTTP, which Ruby code reads faster.
+struct settings {
+    VALUE read_timeout, write_timeout, continue_timeout;
 };
 
-// The class that the library would use now for a new connection, if it is one of Heddle's; or 0.
-static VALUE buffered_class(const struct net_http_library *library)
+struct taking {
+    VALUE http;
+    VALUE connection; // nil: there is none, or it has its session
+    const struct net_http_key *key;
+    struct settings settings;
+    double now;
+};
+
+// Whether a connection that was taken may be used. Counts the others.
+static bool session_fresh(struct taking *taking)
 {
-    if (!library->wrapping_pristine || !library->buffered_template) return 0;
-    if (!rb_const_defined_at(library->http, id_buffered_io)) return 0;
-    VALUE klass = rb_const_get_at(library->http, id_buffered_io);
-    return net_http_library_of_shadow(klass) ? klass : 0;
+    struct net_http_connection *connection = net_http_connection_get(taking->connection);
+    double now = taking->now = net_http_clock_now();
+    if (net_http_clock_jumped(connection->offsets, now)) {
+        net_http_kept_count(NET_HTTP_EVICTED, 1);
+        rb_funcall(keep_alive_module, id_clear, 0);
+        return false;
+    }
+    if (net_http_connection_expired(connection, now)) {
+        net_http_kept_count(NET_HTTP_EVICTED, 1);
+        return false;
+    }
+    bool usable = net_http_connection_quiet(taking->connection);
+    if (usable && now - connection->named_at > net_http_kept_idle) {
+        VALUE limit = rb_funcall(taking->http, id_open_timeout, 0);
+        usable = RTEST(rb_funcall(taking->connection, id_at_home_p, 1, limit));
+        connection->named_at = taking->now = net_http_clock_now();
+    }
+    if (!usable) net_http_kept_count(NET_HTTP_STALE, 1);
+    return usable;
 }
 
-// The same as its `new`.
-static VALUE new_buffered(const struct net_http_library *library, VALUE klass, VALUE io, struct timeouts timeouts)
+// The class that the library would use now for a new connection: another thread may call disable.
+static VALUE buffered_class(const struct net_http_library *library)
 {
-    VALUE buffered = rb_obj_alloc(klass), template = library->buffered_template;
+    if (rb_const_defined_at(library->http, id_buffered_io)) return rb_const_get_at(library->http, id_buffered_io);
+    return rb_class_superclass(library->shadow);
+}
+
+// The same as its `new`; by that unless it is known what that does.
+static VALUE new_buffered(VALUE http, VALUE io, const struct settings *settings, VALUE output)
+{
+    const struct net_http_library *library = net_http_library_of_http(http);
+    VALUE klass = buffered_class(library), template = library->buffered_template;
+    if (!library->wrapping_pristine || !template || !net_http_library_of_shadow(klass)) {
+        VALUE arguments[2] = {io, rb_hash_new()};
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("read_timeout")), settings->read_timeout);
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("write_timeout")), settings->write_timeout);
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("continue_timeout")), settings->continue_timeout);
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("debug_output")), output);
+        return rb_funcallv_kw(klass, id_new, 2, arguments, RB_PASS_KEYWORDS);
+    }
+    VALUE buffered = rb_obj_alloc(klass);
     for (long i = 0; i < RARRAY_LEN(template); i += 2) {
         ID name = rb_sym2id(RARRAY_AREF(template, i));
         VALUE value = RARRAY_AREF(template, i + 1);
         if (name == iv_io) value = io;
-        if (name == iv_read_timeout) value = timeouts.read;
-        if (name == iv_write_timeout) value = timeouts.write;
-        if (name == iv_continue_timeout) value = timeouts.continuing;
+        if (name == iv_read_timeout) value = settings->read_timeout;
+        if (name == iv_write_timeout) value = settings->write_timeout;
+        if (name == iv_continue_timeout) value = settings->continue_timeout;
+        if (name == iv_debug_output) value = output;
         if (name == iv_rbuf) value = rb_str_new(NULL, 0);
         rb_ivar_set(buffered, name, value);
     }
     return buffered;
 }
 
-// Library.resume(http, address, port, limit, read_timeout, write_timeout, continue_timeout): begins a session on a kept
-// connection, and returns true, if all is as usual. Call it only for an object whose connection depends on the address
-// and the port alone, and which has no debug_output; `limit` is its keep_alive_timeout.
-static VALUE resume(VALUE self, VALUE http, VALUE address, VALUE port, VALUE limit, VALUE read_timeout,
-                    VALUE write_timeout, VALUE continue_timeout)
+static void tell(VALUE output, const struct net_http_connection *connection)
 {
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http(http);
-    if (!library || CLASS_OF(http) != library->http || kept.chosen || !keeps_here() || connect_filter_asks())
-        return Qfalse;
-    if (!RB_TYPE_P(address, T_STRING) || !FIXNUM_P(port) || !FIXNUM_P(limit) || FIX2LONG(limit) <= 0) return Qfalse;
-    if (OBJ_FROZEN(http) || net_http_kept_exempt(http) || rb_hash_lookup(kept.plain, library->http) != Qtrue)
-        return Qfalse;
-    VALUE klass = buffered_class(library);
-    if (!klass) return Qfalse;
-    struct net_http_key key = net_http_bare_key(library->http, address, port);
-    VALUE connection = net_http_places_find(kept.places, &key);
-    double now = net_http_clock_now();
-    if (NIL_P(connection) || !fresh(connection, now)) return Qfalse;
-    VALUE buffered = new_buffered(library, klass, net_http_connection_get(connection)->io,
-                                  (struct timeouts){read_timeout, write_timeout, continue_timeout});
-    net_http_connection_set(buffered, connection);
-    if (!net_http_places_delete(kept.places, connection)) return Qfalse; // somebody's eql? or clock has let others run
+    VALUE text = rb_sprintf("using a kept connection to %" PRIsVALUE ":%" PRIsVALUE "\n", connection->values.host,
+                            connection->values.port);
+    rb_funcall(output, id_append, 1, text);
+}
+
+// Because @last_communicated is not nil, the library looks once more whether the server has closed the connection,
+// before the first request. Heddle::NetHTTP.for exchanges the BufferedIO in on_connect.
+static void begin_session(const struct taking *taking)
+{
+    VALUE http = taking->http, output = rb_attr_get(http, iv_debug_output);
+    struct net_http_connection *connection = net_http_connection_get(taking->connection);
+    VALUE io = connection->io, buffered = new_buffered(http, io, &taking->settings, output);
+    if (RTEST(output)) tell(output, connection);
+    if (!RB_TYPE_P(io, T_FILE)) rb_ivar_set(http, iv_ssl_context, rb_funcall(io, id_context, 0));
+    net_http_connection_become(connection, NET_HTTP_REUSABLE);
+    RB_OBJ_WRITE(taking->connection, &connection->session, http);
+    connection->forks = forks_seen(); // a child of fork has closed its copy
+    rb_ivar_set(http, iv_socket, buffered);
+    rb_ivar_set(http, iv_last_communicated, DBL2NUM(taking->now));
+    rb_funcall(http, id_on_connect, 0);
+    buffered = rb_attr_get(http, iv_socket);
+    if (!NIL_P(buffered)) net_http_connection_set(buffered, taking->connection);
+}
+
+static VALUE take_body(VALUE argument)
+{
+    struct taking *taking = (struct taking *)argument;
+    for (;;) {
+        taking->connection = net_http_places_take(kept.places, taking->key);
+        if (NIL_P(taking->connection)) return Qfalse;
+        if (connect_filter_asks() &&
+            !RTEST(rb_funcall(taking->connection, id_allowed_p, 1, rb_funcall(taking->http, id_open_timeout, 0)))) {
+            VALUE refused = taking->connection; // others may use it; a new connect asks for each address
+            taking->connection = Qnil;
+            session_give(refused);
+            return Qfalse;
+        }
+        if (session_fresh(taking)) break;
+        net_http_connection_close(taking->connection);
+    }
     net_http_kept_count(NET_HTTP_REUSED, 1);
-    begin_session(http, buffered, connection, now);
+    begin_session(taking);
+    taking->connection = Qnil;
     return Qtrue;
 }
 
-// Library.reuses?(http): whether it may begin with a kept connection. A keep_alive_timeout that is not positive forbids
-// that, and an object that has a socket has just found its connection unusable. An exempt object may not.
-static VALUE reuses_p(VALUE self, VALUE http)
+// An exception has come before the session had the connection.
+static VALUE take_end(VALUE argument)
+{
+    VALUE connection = ((struct taking *)argument)->connection;
+    if (!NIL_P(connection)) net_http_connection_close(connection);
+    return Qnil;
+}
+
+static VALUE take_by(VALUE http, const struct net_http_key *key, struct settings settings)
+{
+    struct taking taking = {.http = http, .connection = Qnil, .key = key, .settings = settings};
+    return rb_ensure(take_body, (VALUE)&taking, take_end, (VALUE)&taking);
+}
+
+// A keep_alive_timeout that is not positive forbids to begin with a kept connection.
+static bool positive(VALUE limit)
+{
+    if (FIXNUM_P(limit)) return FIX2LONG(limit) > 0;
+    return RTEST(rb_obj_is_kind_of(limit, rb_cNumeric)) && RTEST(rb_funcall(limit, id_positive_p, 0));
+}
+
+// KeepAlive.resume(http, address, port, keep_alive_timeout, read_timeout, write_timeout, continue_timeout): the same as
+// `take` for an object of the library's own class whose connection depends on the address and the port alone, as almost
+// all do. Needs no Key.
+static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, VALUE limit, VALUE read_timeout,
+                            VALUE write_timeout, VALUE continue_timeout)
 {
     (void)self;
-    VALUE limit = rb_attr_get(http, iv_keep_alive_timeout);
-    if (RTEST(rb_attr_get(http, iv_socket)) || net_http_kept_exempt(http)) return Qfalse;
-    if (FIXNUM_P(limit)) return FIX2LONG(limit) > 0 ? Qtrue : Qfalse;
-    if (!RTEST(rb_obj_is_kind_of(limit, rb_cNumeric))) return Qfalse;
-    return RTEST(rb_funcall(limit, id_positive_p, 0)) ? Qtrue : Qfalse;
+    const struct net_http_library *library = net_http_library_of_http(http);
+    if (!library || CLASS_OF(http) != library->http || kept.chosen || !RB_TYPE_P(address, T_STRING) ||
+        !FIXNUM_P(port) || !positive(limit) || OBJ_FROZEN(http) || rb_attr_get(http, iv_choice) == Qfalse ||
+        rb_hash_lookup(kept.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
+        return Qfalse;
+    notice_fork();
+    struct net_http_key key = net_http_bare_key(library->http, address, port);
+    return take_by(http, &key, (struct settings){read_timeout, write_timeout, continue_timeout});
+}
+
+// KeepAlive.take(http, key): begins a session on a kept connection, unless there is none, and returns whether it has.
+// Only the start of a session takes one: a session that connects again has just found its connection unusable, and its
+// request may be one that must not fail twice.
+static VALUE session_take(VALUE self, VALUE http, VALUE key)
+{
+    (void)self;
+    if (RTEST(rb_attr_get(http, iv_socket)) || rb_attr_get(http, iv_choice) == Qfalse) return Qfalse;
+    if (!positive(rb_attr_get(http, iv_keep_alive_timeout))) return Qfalse;
+    notice_fork();
+    struct net_http_key values = net_http_key_of(key);
+    struct settings settings = {rb_attr_get(http, iv_read_timeout), rb_attr_get(http, iv_write_timeout),
+                                rb_attr_get(http, iv_continue_timeout)};
+    VALUE taken = take_by(http, &values, settings);
+    RB_GC_GUARD(key);
+    return taken;
 }
 
 // ---- the end
 
+// Whether the connection may be kept: no request is under way, no other process has it, nothing has come since, and
+// neither the program nor its own requests forbid it.
+static bool may_be_kept(VALUE http, VALUE self, VALUE buffered, double now)
+{
+    const struct net_http_connection *connection = net_http_connection_get(self);
+    if (connection->state != NET_HTTP_REUSABLE || connection->forks != forks_seen()) return false;
+    if (RTEST(rb_attr_get(http, iv_foreign)) || rb_attr_get(http, iv_choice) == Qfalse) return false;
+    if (net_http_connection_expired(connection, now)) return false;
+    if (rb_attr_get(buffered, iv_io) != connection->io || net_http_kept_unread(buffered)) return false;
+    return net_http_connection_quiet(self);
+}
+
 // Takes a connection away from its session, unless another thread has done so meanwhile, or has begun a request. Code
 // that still has this BufferedIO, a dup of the Net::HTTP for example, finds it closed.
-static bool detach(VALUE buffered, VALUE connection, VALUE closed, struct net_http_offsets offsets)
+static bool session_detach(VALUE buffered, VALUE self, double now)
 {
-    struct net_http_connection *detached = net_http_connection_get(connection);
-    if (net_http_connection_at(buffered) != connection || detached->sound != NET_HTTP_SOUND) return false;
-    detached->offsets = offsets;
+    struct net_http_connection *connection = net_http_connection_get(self);
+    if (net_http_connection_at(buffered) != self || connection->state != NET_HTTP_REUSABLE) return false;
+    connection->offsets = net_http_clock_offsets(now);
+    connection->session = Qnil;
+    net_http_connection_become(connection, NET_HTTP_IDLE);
     net_http_connection_set(buffered, Qnil);
-    rb_ivar_set(buffered, iv_io, closed);
+    rb_ivar_set(buffered, iv_io, kept.closed);
     return true;
 }
 
-// Whether the connection may be kept: no request is under way, no other process has it, nothing has come since, and
-// neither the program nor its own requests forbid it. nil if bytes have come over TLS, see net_http_look, and the rest
-// holds.
-static VALUE may_be_kept(VALUE http, VALUE connection, VALUE buffered, struct net_http_offsets *offsets)
+// KeepAlive.leave(http, buffered): the session ends. Puts its connection into the store, or leaves it to be closed.
+static VALUE session_leave(VALUE self, VALUE http, VALUE buffered)
 {
-    const struct net_http_connection *kept_one = net_http_connection_get(connection);
-    if (kept_one->sound != NET_HTTP_SOUND || kept_one->bound || kept_one->forks != forks_seen()) return Qfalse;
-    if (net_http_kept_foreign(http) || net_http_kept_exempt(http)) return Qfalse;
-    double now = net_http_clock_now();
-    *offsets = net_http_clock_offsets(now);
-    if (net_http_connection_expired(kept_one, now)) return Qfalse;
-    if (rb_attr_get(buffered, iv_io) != kept_one->io || net_http_kept_unread(buffered)) return Qfalse;
-    return net_http_look(kept_one->io);
-}
-
-// Library.release(http, connection, buffered, closed): takes a connection away from a session that ends, if it may be
-// kept. Returns whether this is so; nil if it may be, but bytes have come over TLS.
-static VALUE release(VALUE self, VALUE http, VALUE connection, VALUE buffered, VALUE closed)
-{
-    (void)self;
-    struct net_http_offsets offsets;
-    VALUE may = may_be_kept(http, connection, buffered, &offsets);
-    return may == Qtrue && !detach(buffered, connection, closed, offsets) ? Qfalse : may;
-}
-
-// Library.detach(connection, buffered, closed): the last step of that.
-static VALUE detach_from(VALUE self, VALUE connection, VALUE buffered, VALUE closed)
-{
-    (void)self;
-    struct net_http_offsets offsets = net_http_clock_offsets(net_http_clock_now());
-    return detach(buffered, connection, closed, offsets) ? Qtrue : Qfalse;
-}
-
-// Whether the thread that closes connections will look at them by that time; see KeepAlive::Store.
-static bool swept_by(double time)
-{
-    VALUE at = rb_attr_get(kept.store, iv_sweeps_at), sweeper = rb_attr_get(kept.store, iv_sweeper);
-    return RTEST(at) && NUM2DBL(at) <= time && !NIL_P(sweeper) && RTEST(rb_funcall(sweeper, id_alive_p, 0));
-}
-
-// Library.leave(http, buffered): the session ends. Puts its connection into the store and returns true, if all is as
-// usual: without TLS, and with room in the store.
-static VALUE leave(VALUE self, VALUE http, VALUE buffered)
-{
-    (void)self;
     VALUE connection = net_http_keeping ? net_http_connection_at(buffered) : Qnil;
-    if (NIL_P(connection) || !keeps_here()) return Qfalse;
-    const struct net_http_connection *left = net_http_connection_get(connection);
-    struct net_http_offsets offsets;
-    if (!RB_TYPE_P(left->io, T_FILE) || may_be_kept(http, connection, buffered, &offsets) != Qtrue) return Qfalse;
-    if (!net_http_places_have_room(kept.places, &left->values, kept.per_host, kept.total)) return Qfalse;
-    if (!detach(buffered, connection, kept.closed, offsets)) return Qfalse;
-    double until = left->expires_at;
-    net_http_places_add(kept.places, connection, &left->values);
-    // The thread that closes connections looks at all of them after it has set @sweeps_at to nil.
-    if (!swept_by(until)) rb_funcall(kept.store, id_sweep_by, 1, DBL2NUM(until));
-    return Qtrue;
+    if (NIL_P(connection)) return Qnil;
+    notice_fork();
+    if (!RB_TYPE_P(net_http_connection_get(connection)->io, T_FILE))
+        rb_funcall(self, id_keep_session, 2, http, connection);
+    double now = net_http_clock_now();
+    if (may_be_kept(http, connection, buffered, now) && session_detach(buffered, connection, now))
+        session_give(connection);
+    return Qnil;
 }
 
-void net_http_session_init(VALUE library_class)
+void net_http_session_init(VALUE keep_alive)
 {
+    keep_alive_module = keep_alive;
+    rb_gc_register_mark_object(keep_alive);
     rb_gc_register_address(&kept.store);
     rb_gc_register_address(&kept.places);
     rb_gc_register_address(&kept.plain);
     rb_gc_register_address(&kept.closed);
-    iv_socket = rb_intern("@socket");
-    iv_last_communicated = rb_intern("@last_communicated");
-    iv_keep_alive_timeout = rb_intern("@keep_alive_timeout");
-    iv_io = rb_intern("@io");
-    iv_read_timeout = rb_intern("@read_timeout");
-    iv_write_timeout = rb_intern("@write_timeout");
-    iv_continue_timeout = rb_intern("@continue_timeout");
-    iv_rbuf = rb_intern("@rbuf");
-    iv_sweeps_at = rb_intern("@sweeps_at");
-    iv_sweeper = rb_intern("@sweeper");
-    id_on_connect = rb_intern("on_connect");
-    id_positive_p = rb_intern("positive?");
-    id_buffered_io = rb_intern("BufferedIO");
-    id_alive_p = rb_intern("alive?");
-    id_sweep_by = rb_intern("sweep_by");
-    rb_define_singleton_method(library_class, "keep", keep, 5);
-    rb_define_singleton_method(library_class, "plain=", set_plain, 1);
-    rb_define_singleton_method(library_class, "fresh?", fresh_p, 1);
-    rb_define_singleton_method(library_class, "attach", attach, 3);
-    rb_define_singleton_method(library_class, "resume", resume, 7);
-    rb_define_singleton_method(library_class, "reuses?", reuses_p, 1);
-    rb_define_singleton_method(library_class, "release", release, 4);
-    rb_define_singleton_method(library_class, "detach", detach_from, 3);
-    rb_define_singleton_method(library_class, "leave", leave, 2);
+    rb_define_singleton_method(keep_alive, "keep", session_keep, 5);
+    rb_define_singleton_method(keep_alive, "plain=", set_plain, 1);
+    rb_define_singleton_method(keep_alive, "resume", session_resume, 7);
+    rb_define_singleton_method(keep_alive, "take", session_take, 2);
+    rb_define_singleton_method(keep_alive, "leave", session_leave, 2);
 }

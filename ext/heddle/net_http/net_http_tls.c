@@ -7,7 +7,6 @@
 
 enum { MANY = 4 }; // records after which checking SSLSocket's methods pays off
 
-static ID id_read_nonblock, id_sysread_nonblock, id_write_nonblock, id_owner, id_source_location, iv_rbuffer;
 static VALUE sym_wait_readable, sym_wait_writable;
 static VALUE without_exceptions; // {exception: false}
 
@@ -66,12 +65,6 @@ VALUE net_http_tls_receive(struct net_http_io *io, size_t most, VALUE buffer)
 
 void Init_heddle_net_http_tls(void)
 {
-    id_read_nonblock = rb_intern("read_nonblock");
-    id_sysread_nonblock = rb_intern("sysread_nonblock");
-    id_write_nonblock = rb_intern("write_nonblock");
-    id_owner = rb_intern("owner");
-    id_source_location = rb_intern("source_location");
-    iv_rbuffer = rb_intern("@rbuffer");
     sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
     sym_wait_writable = ID2SYM(rb_intern("wait_writable"));
     without_exceptions = rb_hash_new();

@@ -9,10 +9,6 @@
 #include <ruby/encoding.h>
 #include <ruby/ractor.h>
 
-static ID iv_socket, iv_last_communicated, iv_keep_alive_timeout, iv_close_on_empty_response, iv_header, iv_uri,
-    iv_proxy_uri, iv_transporting, iv_address, iv_port, iv_use_ssl, id_connect, id_close, id_address, id_port,
-    id_use_ssl, id_update_uri, id_addr_port, id_aset, id_aref, id_include_p, id_env, id_count;
-static ID id_begin_transport, id_proxy_uri; // the originals' names
 static VALUE host, request_method, net_http_proxy, upper_http_proxy, shipped_environment;
 
 static bool idle_for_too_long(VALUE self, VALUE last)
@@ -21,7 +17,7 @@ static bool idle_for_too_long(VALUE self, VALUE last)
     return limit < (double)deadline_now() / 1e9;
 }
 
-static bool ended(struct net_http_io *io)
+static bool transport_ended(struct net_http_io *io)
 {
     return !net_http_io_quiet(io) && net_http_io_ended(io) == 1;
 }
@@ -95,7 +91,8 @@ static void supply_host(const struct net_http_library *library, VALUE self, VALU
 // releasing the GVL and without consuming bytes.
 static VALUE begin_transport(VALUE self, VALUE request)
 {
-    if (!RTEST(rb_attr_get(self, iv_transporting))) net_http_kept_begun_elsewhere(self);
+    // A program that begins a request by itself may have several requests in flight.
+    if (net_http_keeping && !RTEST(rb_attr_get(self, iv_transporting))) rb_ivar_set(self, iv_foreign, Qtrue);
     VALUE socket = rb_attr_get(self, iv_socket);
     bool looked = !NIL_P(socket) && net_http_exchange_looked(socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
@@ -109,7 +106,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     } else if (RTEST(rb_attr_get(self, iv_close_on_empty_response)) || (RTEST(last) && idle_for_too_long(self, last)) ||
                !net_http_io_open(&io, socket)) {
         return begin_by_stock(self, request);
-    } else if (RTEST(last) && !looked && ended(&io)) {
+    } else if (RTEST(last) && !looked && transport_ended(&io)) {
         connect_again(self, socket);
     }
     if (!library->request_pristine || RTEST(rb_attr_get(request, iv_uri))) {
@@ -120,9 +117,9 @@ static VALUE begin_transport(VALUE self, VALUE request)
     return begun(self);
 }
 
-// Library.transports(http, buffered, request): notes that the library itself begins and sends a request. Returns
+// Transporting.begun(http, buffered, request): notes that the library itself begins and sends a request. Returns
 // whether its connection may be kept.
-static VALUE transports(VALUE self, VALUE http, VALUE buffered, VALUE request)
+static VALUE begun_by_library(VALUE self, VALUE http, VALUE buffered, VALUE request)
 {
     (void)self;
     VALUE connection = NIL_P(buffered) || !net_http_kept_keeps(http) ? Qnil : net_http_connection_at(buffered);
@@ -132,15 +129,8 @@ static VALUE transports(VALUE self, VALUE http, VALUE buffered, VALUE request)
     return Qtrue;
 }
 
-// Library.transporting?(http)
-static VALUE transporting_p(VALUE self, VALUE http)
-{
-    (void)self;
-    return RTEST(rb_attr_get(http, iv_transporting)) ? Qtrue : Qfalse;
-}
-
-// Library.transported(http): ends that.
-static VALUE transported(VALUE self, VALUE http)
+// Transporting.ended(http): ends that.
+static VALUE ended_by_library(VALUE self, VALUE http)
 {
     (void)self;
     VALUE connection = rb_attr_get(http, iv_transporting); // that with which it began; or true
@@ -178,7 +168,7 @@ static VALUE proxy_uri(VALUE self)
     if (known == Qfalse) return Qnil;
     struct net_http_library *library = net_http_library_of_http(self);
     if (!library || !library->enabled || !library->transport_pristine || may_name_a_proxy()) {
-        return net_http_call_original(self, id_proxy_uri, 0, NULL, RB_NO_KEYWORDS);
+        return net_http_call_original(self, id_original_proxy_uri, 0, NULL, RB_NO_KEYWORDS);
     }
     rb_ivar_set(self, iv_proxy_uri, Qfalse);
     return Qnil;
@@ -190,36 +180,10 @@ void net_http_transport_define(VALUE http)
     rb_define_method(http, "proxy_uri", proxy_uri, 0);
 }
 
-void net_http_transport_init(VALUE library_class)
+void net_http_transport_init(VALUE module)
 {
-    rb_define_singleton_method(library_class, "transports", transports, 3);
-    rb_define_singleton_method(library_class, "transported", transported, 1);
-    rb_define_singleton_method(library_class, "transporting?", transporting_p, 1);
-    id_begin_transport = rb_intern("begin_transport_without_heddle");
-    id_proxy_uri = rb_intern("proxy_uri_without_heddle");
-    iv_socket = rb_intern("@socket");
-    iv_last_communicated = rb_intern("@last_communicated");
-    iv_keep_alive_timeout = rb_intern("@keep_alive_timeout");
-    iv_close_on_empty_response = rb_intern("@close_on_empty_response");
-    iv_header = rb_intern("@header");
-    iv_uri = rb_intern("@uri");
-    iv_proxy_uri = rb_intern("@proxy_uri");
-    iv_address = rb_intern("@address");
-    iv_port = rb_intern("@port");
-    iv_use_ssl = rb_intern("@use_ssl");
-    iv_transporting = rb_intern("heddle_transporting"); // without @, which hides the variable
-    id_connect = rb_intern("connect");
-    id_close = rb_intern("close");
-    id_address = rb_intern("address");
-    id_port = rb_intern("port");
-    id_use_ssl = rb_intern("use_ssl?");
-    id_update_uri = rb_intern("update_uri");
-    id_addr_port = rb_intern("addr_port");
-    id_aset = rb_intern("[]=");
-    id_aref = rb_intern("[]");
-    id_include_p = rb_intern("include?");
-    id_env = rb_intern("ENV");
-    id_count = rb_intern("count");
+    rb_define_singleton_method(module, "begun", begun_by_library, 3);
+    rb_define_singleton_method(module, "ended", ended_by_library, 1);
     shipped_environment = rb_const_get(rb_cObject, id_env);
     rb_gc_register_mark_object(shipped_environment);
     request_method = net_http_constant("REQUEST_METHOD");

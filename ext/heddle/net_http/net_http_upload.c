@@ -185,7 +185,7 @@ static VALUE close_duplicate(VALUE argument)
     return Qnil;
 }
 
-static VALUE ask(VALUE argument)
+static VALUE upload_ask(VALUE argument)
 {
     struct upload *upload = (struct upload *)argument;
     VALUE arguments[2] = {SIZET2NUM(upload->wanted), piece_of(upload, PIECE)};
@@ -193,7 +193,7 @@ static VALUE ask(VALUE argument)
     return rb_funcallv(source->object, rb_intern(source->partial ? "readpartial" : "read"), 2, arguments);
 }
 
-static VALUE ended(VALUE argument, VALUE error)
+static VALUE upload_ended(VALUE argument, VALUE error)
 {
     (void)argument, (void)error;
     return Qundef;
@@ -213,7 +213,7 @@ static void send_what_is_read(struct upload *upload)
     upload->wanted = upload->io->tls ? RECORD : AT_FIRST;
     for (;;) {
         deadline_t began = deadline_now();
-        VALUE got = rb_rescue2(ask, (VALUE)upload, ended, Qnil, rb_eEOFError, (VALUE)0);
+        VALUE got = rb_rescue2(upload_ask, (VALUE)upload, upload_ended, Qnil, rb_eEOFError, (VALUE)0);
         if (at_end(upload, got)) return;
         if (RSTRING_LEN(upload->piece) == 0) continue; // as a chunk, it would end the body
         bool slow = !upload->source->partial && deadline_now() - began > SLOW;

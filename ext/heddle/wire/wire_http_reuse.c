@@ -140,7 +140,8 @@ static bool received_whole(const struct wire_http_exchange *exchange)
 {
     const struct wire_http_facts *received = &exchange->received;
     bool head = is_text(exchange->method, "HEAD");
-    if (head || !exchange->reads_bodies) return head && !exchange->reads_bodies; // otherwise too much or too little
+    if (head || !exchange->reads_bodies) // otherwise too much or too little was read
+        return head && !exchange->reads_bodies && !exchange->read_to_the_end;
     if (is_text(exchange->code, "304")) return true;
     if (!exchange->code_permits_body)
         return announces_nothing(received) && (received->lengths == 1 || is_text(exchange->code, "204"));

@@ -19,6 +19,12 @@ struct wire_http_facts {
     bool timed;                // Keep-Alive has a timeout
 };
 
+// Whether the name of such a field may have this length.
+static inline bool wire_http_is_fact(size_t length)
+{
+    return length < 32 && (0xf64c0u >> length & 1);
+}
+
 void wire_http_facts_add(struct wire_http_facts *facts, struct wire_http_span name, struct wire_http_span value);
 
 enum wire_http_sent_body {
@@ -34,7 +40,7 @@ struct wire_http_exchange {
     uint64_t streamed;      // bytes of HTTP_SENT_STREAM; UINT64_MAX: unknown
     bool reads_bodies;      // the client reads the bodies of answers to this request
     bool code_permits_body; // … and of answers with this code
-    bool read_to_the_end;   // the client has read this answer's body to its end
+    bool read_to_the_end;   // the client has read the body of this answer, to its end
 };
 
 enum wire_http_reuse {

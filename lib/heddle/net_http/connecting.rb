@@ -14,17 +14,12 @@ module Heddle
           # Net::HTTP takes DeadlineExceeded for a timeout of the request itself, and connects again to repeat that: it
           # would send the request again before the next wait fails.
           Heddle.refuse_late if @socket
-          if Library.keeps?(self)
+          if KeepAlive.keeps?(self)
             if @socket
               KeepAlive.lost(@socket)
-            elsif !@debug_output && Library.bare?(self)
-              begin
-                return on_connect if Library.resume(self, @address, @port, @keep_alive_timeout,
-                  @read_timeout, @write_timeout, @continue_timeout)
-              rescue Exception # standard:disable Lint/RescueException
-                @socket&.close
-                raise
-              end
+            elsif KeepAlive.resume(self, @address, @port, @keep_alive_timeout, @read_timeout, @write_timeout,
+              @continue_timeout)
+              return
             end
             if (key = KeepAlive.key(self))
               return if KeepAlive.take(self, key)
@@ -33,33 +28,16 @@ module Heddle
             end
           end
           http = Library.http_of(self)
-          klass, opener = Connecting.opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open] if http
           if !http || !Connecting.usual?(@open_timeout)
             connect_without_heddle
-          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(klass, opener)
-            Connecting.bounded(@open_timeout) { connect_without_heddle }
-          else
-            address, port = proxy? ? [proxy_address, proxy_port] : [conn_address, self.port]
-            space = Connecting.spaces[http]
-            complete = false
-            begin
-              socket = Library.connect(klass, address, port, @open_timeout)
-              if socket.nil?
-                Connecting.bounded(@open_timeout) { connect_without_heddle }
-              else
-                Connecting.fail_late(klass, address, port, http, space) unless socket
-                Connecting.fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
-
-                @socket = Connecting.buffered_io(http, space).new(socket, read_timeout: @read_timeout,
-                  write_timeout: @write_timeout, continue_timeout: @continue_timeout, debug_output: @debug_output)
+          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(http) ||
+              !Connecting.directly(self, http, @open_timeout) { |socket, klass|
+                @socket = klass.new(socket, read_timeout: @read_timeout, write_timeout: @write_timeout,
+                  continue_timeout: @continue_timeout, debug_output: @debug_output)
                 @last_communicated = nil
                 on_connect
-              end
-              complete = true
-            ensure
-              # A rescue of StandardError would miss timeouts and cancels.
-              socket.close if socket.is_a?(IO) && !complete
-            end
+              }
+            Connecting.bounded(@open_timeout) { connect_without_heddle }
           end
           KeepAlive.opened(self, key, session) if key
         end
@@ -74,16 +52,29 @@ module Heddle
         # @return [Hash{Class => Module}] the module that has the library's classes, by the class Net::HTTP
         attr_reader :spaces
 
-        # The class that the library's own connect would use now: another thread may call disable.
-        def buffered_io(http, space)
-          http.const_get(:BufferedIO, false)
-        rescue NameError
-          space::BufferedIO
-        end
+        # How the installed version opens a socket: net-http before 0.2.1 by Socket.tcp, later ones by TCPSocket.open.
+        #
+        # @return [Array(Class, Symbol)]
+        def opener(http) = opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
 
-        # net-http before 0.2.1 connects by Socket.tcp, later ones by TCPSocket.open.
-        def opens_by_socket?(http)
-          @by_socket.fetch(http) { @by_socket[http] = (version(http) <=> [0, 2, 1]) < 0 }
+        # Connects to an address by one poll with a limit, and yields the socket and the class of its BufferedIO.
+        #
+        # @return [Boolean] false: the library has to connect, or to report why that fails
+        def directly(session, http, seconds)
+          klass = opener(http).first
+          names = session.proxy? ? %i[proxy_address proxy_port] : %i[conn_address port]
+          address, port = names.map { |name| session.__send__(name) }
+          socket = connect(klass, address, port, seconds)
+          return false if socket.nil?
+
+          space = spaces[http]
+          fail_late(klass, address, port, http, space) unless socket
+          fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
+          yield socket, buffered_io(http, space)
+          complete = true
+        ensure
+          # A rescue of StandardError would miss timeouts and cancels.
+          socket.close if socket.is_a?(IO) && !complete
         end
 
         # How the library takes 0, less, or no number depends on the versions of Ruby and the library.
@@ -108,21 +99,22 @@ module Heddle
         # limit, because Ruby's own look-up would stop the scheduler's other fibers.
         def bounded(seconds, &block)
           scheduler = Fiber.current_scheduler
-          (seconds || (scheduler && !scheduler.is_a?(Loop))) ? Library.with_bounded_look_up(&block) : yield
+          (seconds || (scheduler && !scheduler.is_a?(Loop))) ? with_bounded_look_up(&block) : yield
         end
 
         # Whether TCPSocket.open or Socket.tcp, and initialize, are Ruby's own or Heddle's. private_address_check,
         # socksify and resolv-replace override initialize; stubs override the others. Each connect compares the methods
         # with those of the last connect, and looks up where they come from only if one has changed.
-        def shipped?(klass, name)
-          opener, maker = klass.method(name), klass.instance_method(:initialize)
+        def shipped?(http)
+          klass, name = opener(http)
+          opens, makes = klass.method(name), klass.instance_method(:initialize)
           newer = klass.method(:new) if name == :tcp # which calls it; TCPSocket.open does not
           known = @judged[klass]
-          return known[3] if known && known[0] == opener && known[1] == maker && known[2] == newer
+          return known[3] if known && known[0] == opens && known[1] == makes && known[2] == newer
 
           owners = [klass, klass.singleton_class, IO.singleton_class]
-          as_shipped = [opener, maker, newer].compact.all? { |method| Pristine.from?(method, owners, socket_library) }
-          @judged[klass] = [opener, maker, newer, as_shipped].freeze
+          as_shipped = [opens, makes, newer].compact.all? { |method| Pristine.from?(method, owners, socket_library) }
+          @judged[klass] = [opens, makes, newer, as_shipped].freeze
           as_shipped
         end
 
@@ -132,6 +124,17 @@ module Heddle
         end
 
         private
+
+        # The class that the library's own connect would use now: another thread may call disable.
+        def buffered_io(http, space)
+          http.const_get(:BufferedIO, false)
+        rescue NameError
+          space::BufferedIO
+        end
+
+        def opens_by_socket?(http)
+          @by_socket.fetch(http) { @by_socket[http] = (version(http) <=> [0, 2, 1]) < 0 }
+        end
 
         def version(http) = http::VERSION.split(".").map(&:to_i)
 

@@ -4,7 +4,6 @@ require_relative "keep_alive/connection"
 require_relative "keep_alive/exchange"
 require_relative "keep_alive/key"
 require_relative "keep_alive/methods"
-require_relative "keep_alive/places"
 require_relative "keep_alive/plainness"
 require_relative "keep_alive/store"
 require_relative "keep_alive/tickets"
@@ -14,7 +13,7 @@ require_relative "keep_alive/verification"
 module Heddle
   module NetHTTP
     # Keeps the connections of sessions that have ended, for later sessions: what {Heddle::NetHTTP.keep_alive} switches
-    # on. Runs in the main Ractor only, because `Library.keeps?` is false elsewhere.
+    # on. Runs in the main Ractor only, because `KeepAlive.keeps?` is false elsewhere.
     #
     # @api private
     module KeepAlive
@@ -22,7 +21,7 @@ module Heddle
       ONCE = ["TLSv1.3"].freeze
       # No process has more connections.
       MOST = 1 << 30
-      private_constant :ONCE, :MOST
+      private_constant :ONCE, :MOST, :Places
 
       @plainness = Plainness.new
 
@@ -42,7 +41,7 @@ module Heddle
           watch_openssl
           @started = true
           Connecting.spaces.each_key { |library| add_to(library) }
-          Library.keeping = @idle
+          self.keeping = @idle
         end
 
         # Programs that do not switch this on find no method of ours on Net::HTTP.
@@ -51,7 +50,7 @@ module Heddle
         end
 
         def stop
-          Library.keeping = false
+          self.keeping = false
           clear
         end
 
@@ -62,32 +61,17 @@ module Heddle
         end
 
         def stats
-          {**Library.counts, idle: @store ? @store.size : 0}
+          {**counts, idle: @store ? @store.size : 0}
         end
 
         # @param http [Net::HTTP] that is about to connect
         # @return [Key, nil] nil: its connection is not kept
         def key(http)
-          return if Library.choice(http) == false || !@plainness.plain?(http, Library.library_of(http))
+          return if choice(http) == false || !@plainness.plain?(http, Library.library_of(http))
           return if http.use_ssl? && !@verification&.shipped?
 
           chosen = @chooses ? @chooses.call(http) : true
           Key.of(http, chosen) if chosen
-        end
-
-        # Gives a session a kept connection, unless there is none. Only at the start of a session: a session that
-        # connects again has just found its connection unusable, and its request may be one that must not fail twice.
-        #
-        # @param key [Key]
-        # @return [true, nil] nil: there is none
-        def take(http, key)
-          return unless Library.reuses?(http)
-
-          connection = find(http, key) or return
-          hand_over(http, connection)
-          taken = true
-        ensure
-          connection.close if connection && !taken
         end
 
         # Call this before a connect: offers a TLS session to resume. An object's own TLS session from before its start
@@ -105,51 +89,36 @@ module Heddle
         #
         # @param offered [OpenSSL::SSL::Session, nil] see {offer_session}
         def opened(http, key, offered)
-          socket = http.instance_variable_get(:@socket)
-          io = socket.io
-          Library.set_connection(socket, Connection.new(key.lasting, io, Clock.now, Library.transporting?(http)))
-          count(:opened)
+          io = Connection.new(key.lasting, http).io
+          count(:opened, 1)
           return unless http.use_ssl?
 
-          count(:resumed) if io.session_reused?
+          count(:resumed, 1) if io.session_reused?
           used = offered && http.instance_variable_get(:@ssl_session).equal?(offered)
           http.instance_variable_set(:@ssl_session, nil) if used && ONCE.include?(io.ssl_version)
-        end
-
-        # @return [Connection, nil]
-        def connection_of(http)
-          socket = http.instance_variable_get(:@socket)
-          socket && Library.connection(socket)
-        end
-
-        # The session ends, and not as most do, see Library.leave: keeps its connection, or leaves it to be closed.
-        def finish(http, socket)
-          connection = Library.connection(socket) or return
-          keep_session(http, connection) if http.use_ssl?
-          store.give(connection) if release(http, connection, socket)
         end
 
         def note_implied_close(request)
           header = request.instance_variable_get(:@header)
           fields = header["connection"]
           return if request.frozen?
-          return if fields&.equal?(Library.implied(request))
+          return if fields&.equal?(implied(request))
 
-          Library.set_implied(request, fields ? nil : header["connection"] = ["close"])
+          set_implied(request, fields ? nil : header["connection"] = ["close"])
         end
 
-        def found_stale = count(:stale)
+        def found_stale = count(:stale, 1)
 
         # Connections have been closed because of a limit, or because they were idle for too long.
-        def evicted(number = 1) = Library.count(:evicted, number)
+        def evicted(number) = count(:evicted, number)
 
         # Call this when a session connects again. If the kept connection that it began with has brought no answer yet,
         # the session gets all retries of a session that begins with the new connection.
         def lost(socket)
-          return unless Library.connection(socket)&.awaiting
+          return unless connection(socket)&.unanswered?
 
           found_stale
-          Library.answered(socket)
+          answered(socket)
         end
 
         # A method of the library or of a socket has changed.
@@ -169,70 +138,9 @@ module Heddle
           end
         end
 
-        def release(http, connection, socket)
-          released = Library.release(http, connection, socket, closed_io)
-          return released unless released.nil?
-
-          connection.quiet? && Library.detach(connection, socket, closed_io)
-        rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
-          false
-        end
-
         def store
           abandon if @forks != Heddle.forks # C code may fork
           @store
-        end
-
-        def find(http, key)
-          places = store.places
-          while (connection = places.take(key)) # in C: a strike finds no connection between the store and here
-            if Library.fresh?(connection)
-              count(:reused)
-              return connection
-            end
-            unless connection.allowed?(http.open_timeout) # others may use it; a new connect asks for each address
-              refused, connection = connection, nil # from here on it may be anybody's
-              store.give(refused)
-              return
-            end
-            case judge(connection, http)
-            when :fresh
-              count(:reused)
-              return connection
-            when :jumped then clear
-            end
-            connection.close
-          end
-        rescue Exception # standard:disable Lint/RescueException
-          connection&.close
-          raise
-        end
-
-        def judge(connection, http)
-          now = Clock.now
-          if connection.jumped?(now)
-            evicted
-            :jumped
-          elsif connection.expires_at <= now
-            evicted
-            :old
-          elsif !connection.quiet? || !connection.at_home?(now, @idle, http.open_timeout)
-            count(:stale)
-            :stale
-          else
-            :fresh
-          end
-        end
-
-        def hand_over(http, connection)
-          library = Library.library_of(http)
-          output = http.instance_variable_get(:@debug_output)
-          socket = Connecting.buffered_io(library, Connecting.spaces[library]).new(connection.io,
-            read_timeout: http.read_timeout, write_timeout: http.write_timeout,
-            continue_timeout: http.continue_timeout, debug_output: output)
-          output << "using a kept connection to #{connection.host}:#{connection.key.port}\n" if output
-          http.instance_variable_set(:@ssl_context, connection.io.context) if http.use_ssl?
-          Library.attach(http, socket, connection)
         end
 
         # The object's TLS session may be of another connection, which had other settings.
@@ -247,9 +155,7 @@ module Heddle
           nil
         end
 
-        def count(what) = Library.count(what, 1)
-
-        # The C code begins most sessions, and ends them, without calling a method here.
+        # The C code begins sessions with its connections, and ends them.
         def use(store)
           store.use(closed_io, !!@chooses)
           @store = store
@@ -257,6 +163,7 @@ module Heddle
 
         def closed_io = (@closed_io ||= IO.pipe.each(&:close).first)
 
+        # In a child of fork: its connections are the parent's.
         def abandon
           @forks = Heddle.forks
           old = @store or return

@@ -9,20 +9,20 @@ module Heddle
       # Notes that the library itself begins the request, and what its end says of a connection that may be kept.
       def transport_request(request, &block)
         socket = @socket
-        kept = Library.transports(self, socket, request)
+        kept = Transporting.begun(self, socket, request)
         exchange = KeepAlive::Exchange.new(request) if kept && request.body_stream
         response = transport_request_without_heddle(request, &block)
-        Library.settle(self, request, response, exchange&.sent) if kept
+        KeepAlive.settle(self, request, response, exchange&.sent) if kept
         response
       rescue => error
-        raise unless kept && Library.connection(socket)&.awaiting.equal?(self)
+        raise unless kept && KeepAlive.connection(socket)&.holds_retries?(self)
 
         exchange ||= KeepAlive::Exchange.new(request)
         response = exchange.recover(self, error, socket, &block)
-        Library.settle(self, request, response, exchange.sent)
+        KeepAlive.settle(self, request, response, exchange.sent)
         response
       ensure
-        Library.transported(self)
+        Transporting.ended(self)
       end
       private :transport_request
     end

@@ -42,8 +42,8 @@ module Heddle
         def recover(http, error, buffered, &block)
           raise error unless failure?(error) && repeatable?
 
-          unprocessed = closed?(error) && !Library.unread?(buffered)
-          Library.answered(buffered) # gives the retries back
+          unprocessed = closed?(error) && !KeepAlive.unread?(buffered)
+          KeepAlive.answered(buffered) # gives the retries back
           retries = http.max_retries
           again = unprocessed ? retries : retries - 1
           raise error if again < 0 || !http.started?
@@ -78,9 +78,9 @@ module Heddle
 
         # If a stream has a size but no position, only the first body that is sent from it is certain to be whole.
         def size_unread
-          return if @stream.frozen? || Library.sent(@stream)
+          return if @stream.frozen? || KeepAlive.sent(@stream)
 
-          Library.set_sent(@stream, true)
+          KeepAlive.set_sent(@stream, true)
           %i[size length].each { |name| return @stream.public_send(name) if @stream.respond_to?(name) }
           nil
         rescue

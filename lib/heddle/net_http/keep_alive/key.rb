@@ -21,10 +21,10 @@ module Heddle
           # @param chosen [Object] what the program's block returned, or true
           # @return [Key]
           def of(http, chosen)
-            return new(named(http.class), http.address, http.port, nil, nil) if chosen == true && Library.bare?(http)
+            return new(named(http.class), http.address, http.port, nil, nil) if chosen == true && bare?(http)
 
             new(named(http.class), http.address, http.port, settings(http, chosen),
-              (Library.objects(http, TLS_OBJECTS) if http.use_ssl?))
+              (objects(http, TLS_OBJECTS) if http.use_ssl?))
           end
 
           private
@@ -48,7 +48,7 @@ module Heddle
           end
 
           def tls(http)
-            values = Library.variables(http, TLS_SETTINGS)
+            values = variables(http, TLS_SETTINGS)
             store = http.instance_variable_get(:@cert_store) || OpenSSL::SSL::SSLContext::DEFAULT_CERT_STORE
             [:tls, *values, *values.last(2).map { |path| FileStamp.of(path) }, Trust.of(store),
               OpenSSL::SSL::SSLContext::DEFAULT_PARAMS]

@@ -32,7 +32,7 @@ module Heddle
 
         # A method of the library, or of a socket, has changed. A thread that is judging a class meanwhile writes its
         # result into the old table, which nobody reads any more.
-        def forget = @known = Library.plain = {}.compare_by_identity
+        def forget = @known = KeepAlive.plain = {}.compare_by_identity
 
         private
 
@@ -42,7 +42,7 @@ module Heddle
 
             every?(klass.instance_method(name), library)
           end
-          plain && sockets?(library)
+          plain && Connecting.shipped?(library)
         end
 
         def shipped?(http, name, library)
@@ -64,11 +64,6 @@ module Heddle
         def folders(library)
           (@folders ||= {})[library] ||= [[library, :HTTPVersion], [Connecting.spaces.fetch(library), :Protocol]]
             .map { |place, name| File.join(File.dirname(place.const_source_location(name).first), "") }
-        end
-
-        def sockets?(library)
-          klass, opener = Connecting.opens_by_socket?(library) ? [::Socket, :tcp] : [::TCPSocket, :open]
-          Connecting.shipped?(klass, opener)
         end
       end
       private_constant :Plainness

@@ -6,7 +6,8 @@ module Heddle
       # The connections that wait for their next session: for all threads and tasks of the process.
       #
       # A connection belongs to whoever has taken or deleted it in {Places}, or has got it as surplus. That needs no
-      # lock. The lock is for the thread that closes connections; within it nothing waits or runs a program's code.
+      # lock. Sessions take and give it in C (ext/heddle/net_http/net_http_session.c). The lock is for the thread that
+      # closes connections; within it nothing waits or runs a program's code.
       class Store
         # Seconds between two looks at all connections, at least.
         PAUSE = 0.1
@@ -28,17 +29,6 @@ module Heddle
         # @return [Integer] connections
         def size = @places.size
 
-        # @param connection [Connection] that rests
-        def give(connection)
-          surplus = @places.add(connection, @per_host, @total)
-          # The thread that closes connections looks at all of them after it has set @sweeps_at to nil.
-          sweep_by(connection.expires_at) unless swept?(connection.expires_at)
-          return unless surplus
-
-          KeepAlive.evicted
-          surplus.close
-        end
-
         # Closes all.
         def clear
           gone = @places.clear
@@ -52,11 +42,11 @@ module Heddle
           nil # a signal's handler may not lock: the sweeper ends later
         end
 
-        # Tells the C code, which takes connections out of the usual store and puts them into it by itself.
+        # Tells the C code to use this store.
         #
         # @param closed [IO] a closed one
         # @param chosen [Boolean] whether a program's block adds to each key
-        def use(closed, chosen) = Library.keep(self, @places, [@per_host, @total], closed, chosen)
+        def use(closed, chosen) = KeepAlive.keep(self, @places, [@per_host, @total], closed, chosen)
 
         # @return [Store] an empty one with the same limits
         def successor = Store.new(per_host: @per_host, total: @total)
@@ -64,17 +54,15 @@ module Heddle
         # In a child of fork.
         def abandon = @places.to_a.each(&:abandon)
 
-        private
-
-        def swept?(time)
-          at = @sweeps_at
-          at && at <= time && @sweeper&.alive?
-        end
-
         # A thread closes connections that were idle for too long, so that a program without requests keeps none open.
         # The thread ends when it wakes up and finds no connection. It does not end as soon as the last one is taken:
-        # most callers give the connection back at once.
+        # most callers give the connection back at once. It looks at all connections after it has set @sweeps_at to nil.
+        #
+        # @param time [Float] when a connection that has come must be closed
         def sweep_by(time)
+          at = @sweeps_at
+          return if at && at <= time && @sweeper&.alive?
+
           @lock.synchronize do
             if @sweeps_at && @sweeper&.alive?
               @waking.signal if time < @sweeps_at
@@ -89,6 +77,8 @@ module Heddle
         rescue ThreadError
           nil # a signal's handler may not lock, or no thread can be made now: the next connection brings one
         end
+
+        private
 
         # Each round looks at all connections, so there are at least some milliseconds between two rounds.
         def sweep

@@ -12,7 +12,7 @@ module Heddle
         # a mark that is equal to nothing.
         module Record
           def initialize(...)
-            Library.set_told(self, [])
+            KeepAlive.set_told(self, [])
             super
           end
 
@@ -48,7 +48,7 @@ module Heddle
 
           # @return [Array] whose eql? is true if two stores trust the same now
           def of(store)
-            told = Library.told(store) || store
+            told = KeepAlive.told(store) || store
             return [told] unless told.is_a?(Array)
 
             told + told.map { |kind, *, path| FileStamp.of(path) if %i[folder default].include?(kind) }
@@ -58,12 +58,12 @@ module Heddle
           #
           # @param entry [Proc, nil] describes it before, and again afterwards: a file may be replaced just then
           def note(store, entry = nil)
-            told = Library.told(store)
-            Library.set_told(store, mark = Object.new) # if the block fails, or another thread changes the store
+            told = KeepAlive.told(store)
+            KeepAlive.set_told(store, mark = Object.new) # if the block fails, or another thread changes the store
             before = entry&.call if told.is_a?(Array)
             yield.tap do
-              known = before && before == entry.call && Library.told(store).equal?(mark)
-              Library.set_told(store, [*told, before].freeze) if known
+              known = before && before == entry.call && KeepAlive.told(store).equal?(mark)
+              KeepAlive.set_told(store, [*told, before].freeze) if known
             end
           end
         end
