@@ -47,9 +47,8 @@ class ClassesInC
 
   # @return [String, nil] the class that all calls pass
   def given_to(function)
-    given = @sources.filter_map do |file, text|
-      variable = text[/^ +#{function}\((\w+)\);/, 1]
-      name(file, variable) if variable
+    given = @sources.flat_map do |file, text|
+      text.scan(/^ +#{function}\((\w+)\);/).filter_map { |variable,| name(file, variable) }
     end
     given.first if given.uniq.size == 1
   end
