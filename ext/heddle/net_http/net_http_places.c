@@ -218,6 +218,7 @@ static VALUE entry_by(VALUE self, const struct net_http_key *key)
     return Qnil;
 }
 
+/* @api private places.find(key) -> the entry with an equal key that came last, or nil */
 static VALUE places_find(VALUE self, VALUE key)
 {
     struct net_http_key values = net_http_key_of(key);
@@ -235,6 +236,7 @@ static bool delete_entry(VALUE self, VALUE entry)
     return true;
 }
 
+/* @api private places.delete(entry) -> whether it was there */
 static VALUE places_delete(VALUE self, VALUE entry)
 {
     return delete_entry(self, entry) ? Qtrue : Qfalse;
@@ -255,6 +257,7 @@ static int places_push(VALUE entry, VALUE unused, VALUE entries)
     return ST_CONTINUE;
 }
 
+/* @api private places.to_a -> Array of all entries, in the order of their coming */
 static VALUE places_to_a(VALUE self)
 {
     VALUE entries = rb_ary_new();
@@ -262,11 +265,13 @@ static VALUE places_to_a(VALUE self)
     return entries;
 }
 
+/* @api private places.size -> Integer */
 static VALUE places_size(VALUE self)
 {
     return SIZET2NUM(RHASH_SIZE(places_of(self)->all));
 }
 
+/* @api private places.clear -> Array of all entries, which are no more there */
 static VALUE places_clear(VALUE self)
 {
     VALUE entries = places_to_a(self);
@@ -304,6 +309,7 @@ VALUE net_http_places_add(VALUE self, VALUE entry, long most_beside, long most)
     return surplus;
 }
 
+/* @api private places.add(entry, most_beside, most) -> the entry that made room and is no more there, or nil */
 static VALUE places_add(VALUE self, VALUE entry, VALUE most_beside, VALUE most)
 {
     return net_http_places_add(self, entry, NUM2LONG(most_beside), NUM2LONG(most));
