@@ -13,7 +13,7 @@ class Architecture
     ["memcached", "mysql", "postgresql", "sqlite", "simulation"]
   ].freeze
   # Rooms that still have circles. A room that has lost its own is found, and leaves this list.
-  CIRCLES = %w[net_http memcached mysql postgresql sqlite].freeze
+  CIRCLES = %w[net_http memcached].freeze
   GROUND = "ext/heddle"
   # A function that other files can call, at its definition.
   FUNCTION = /^(?!static\b)[A-Za-z][\w *]*[ *](\w+)\([^;{}]*\)\n\{/
