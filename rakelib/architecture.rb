@@ -14,9 +14,17 @@ class Architecture
   ].freeze
   # Rooms that still have circles. A room that has lost its own is found, and leaves this list.
   CIRCLES = %w[net_http memcached].freeze
+  # Tables of functions by which a room calls rooms above it, with the room that has the struct. Each is a way up that
+  # includes do not show, so there are few, each for a reason that its header gives.
+  TABLES = {
+    "scope_exit" => "cancel", "owner_functions" => "loop", "simulated_connects" => "os", "resource_kind" => "sync",
+    "db_operations" => "db"
+  }.freeze
   GROUND = "ext/heddle"
   # A function that other files can call, at its definition.
   FUNCTION = /^(?!static\b)[A-Za-z][\w *]*[ *](\w+)\([^;{}]*\)\n\{/
+  STRUCT = /^struct (\w+) \{(.*?)^\};/m
+  TABLE = /^(?:static )?(?:const )?struct (\w+) \w+ = \{/
   NO_CODE = %r{//.*$|"(?:\\.|[^"\\])*"|/\*(?:[^*]|\*(?!/))*\*/}
 
   Include = Struct.new(:file, :line, :room, :included, :target)
@@ -26,11 +34,11 @@ class Architecture
     @root = root
   end
 
-  # @return [Array<String>] one line for each include that goes up or sideways, for each folder that is not a room, and
-  #   for each circle of files
+  # @return [Array<String>] one line for each include that goes up or sideways, for each folder that is not a room, for
+  #   each table of functions that is not in {TABLES}, and for each circle of files
   def violations
     strangers = includes.flat_map { |include| [include.room, include.target] }.uniq - ROWS.flatten
-    strangers.map { |room| "#{room}/ has no place in #{self.class}::ROWS" } + upward + circular
+    strangers.map { |room| "#{room}/ has no place in #{self.class}::ROWS" } + upward + tables + circular
   end
 
   # @return [String] the rooms, the highest first, each with the rooms that it uses
@@ -51,6 +59,29 @@ class Architecture
     end
   end
 
+  def tables
+    found = files("c").flat_map do |file|
+      text(file).scan(TABLE).filter_map do |name,|
+        room = structs_of_functions[name]
+        [file, name, room] if room && room != folder(file)
+      end
+    end
+    found.reject { |_, name, room| TABLES[name] == room }.map do |file, name, room|
+      "#{file}: by its struct #{name}, #{name(room)} calls a room above it"
+    end + (TABLES.keys - found.map { |_, name,| name }).map { |name| "#{name} is a way up no more: take it from TABLES" }
+  end
+
+  # @return [Hash{String => String}] the room of each struct of a header that has pointers to functions
+  def structs_of_functions
+    @structs_of_functions ||= files("h").flat_map do |file|
+      text(file).scan(STRUCT).filter_map { |name, body| [name, folder(file)] if body.include?("(*") }
+    end.to_h
+  end
+
+  def text(file)
+    File.read(File.join(@root, file)).gsub(NO_CODE, "")
+  end
+
   def circular
     files("c").group_by { |file| folder(file) }.flat_map do |room, files|
       circles = circles_among(files)
@@ -64,7 +95,7 @@ class Architecture
 
   # @return [Array<Array<String>>]
   def circles_among(files)
-    texts = files.to_h { |file| [file, File.read(File.join(@root, file)).gsub(NO_CODE, "")] }
+    texts = files.to_h { |file| [file, text(file)] }
     functions = texts.flat_map { |file, text| text.scan(FUNCTION).map { |name,| [name, file] } }.to_h
     calls = texts.to_h do |file, text|
       [file, text.scan(/(?<![.>\w])\w+/).uniq.filter_map { |name| functions[name] }.uniq - [file]]

@@ -38,6 +38,15 @@ class ArchitectureTest < Minitest::Test
     end
   end
 
+  def test_a_table_of_functions_that_nobody_knows_is_found
+    with_rooms do |rooms|
+      File.write(File.join(rooms, "loop/wait.h"), "struct way_up {\n    void (*call)(void);\n};\n", mode: "a")
+      File.write(File.join(rooms, "task/task.c"), "static const struct way_up up = {.call = one};\n", mode: "a")
+      assert_equal ["task/task.c: by its struct way_up, loop calls a room above it"],
+        Architecture.new(rooms).violations
+    end
+  end
+
   def test_a_circle_of_files_is_found
     with_rooms do |rooms|
       File.write(File.join(rooms, "os/fork.c"), "void fork_x(void)\n{\n    pidfd_x();\n}\n", mode: "a")

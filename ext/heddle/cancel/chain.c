@@ -58,6 +58,7 @@ static void mark_spares(void *unused)
         rb_gc_mark(scope->self);
 }
 
+// Not WB_PROTECTED, and pinned, as scope_type.
 static const rb_data_type_t spares_type = {
     .wrap_struct_name = "Heddle::SpareScopes",
     .function = {.dmark = mark_spares},
@@ -120,6 +121,7 @@ static void mark_chain(void *pointer)
     scope_chain_mark(pointer);
 }
 
+// Not WB_PROTECTED, and pinned, as scope_type.
 static const rb_data_type_t chain_type = {
     .wrap_struct_name = "Heddle::Scopes",
     .function = {.dmark = mark_chain, .dfree = scope_release},

@@ -188,15 +188,20 @@ static VALUE connection_holder(VALUE klass)
     return current_holder();
 }
 
+RBIMPL_ATTR_NORETURN()
+static void refuse_caller(const char *reason)
+{
+    rb_raise(rb_path2class("Heddle::DB::Busy"), "%s", reason);
+}
+
 static void check_caller(const struct connection *connection)
 {
-    VALUE busy = rb_path2class("Heddle::DB::Busy");
     if (connection->state != IDLE)
-        rb_raise(busy, "another fiber or thread is running a query on this connection: give each its own connection "
-                       "(Heddle::DB::Pool), or let them take turns");
-    if (connection->returned) rb_raise(busy, "this connection was returned to its pool");
+        refuse_caller("another fiber or thread is running a query on this connection: give each its own connection "
+                      "(Heddle::DB::Pool), or let them take turns");
+    if (connection->returned) refuse_caller("this connection was returned to its pool");
     if (!NIL_P(connection->holder) && connection->holder != current_holder())
-        rb_raise(busy, "another fiber or thread has an open transaction on this connection: use a Heddle::DB::Pool");
+        refuse_caller("another fiber or thread has an open transaction on this connection: use a Heddle::DB::Pool");
 }
 
 struct connection_exchange {

@@ -95,6 +95,7 @@ static size_t library_memsize(const void *pointer)
     return sizeof(struct net_http_library);
 }
 
+// Pinned: there is one for each class, and classes stay.
 static const rb_data_type_t library_type = {
     .wrap_struct_name = "Heddle::NetHTTP::Library",
     .function = {.dmark = library_mark, .dsize = library_memsize},

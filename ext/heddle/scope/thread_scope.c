@@ -60,7 +60,7 @@ static void mark_heap(void *unused)
     }
 }
 
-// Not WB_PROTECTED, as the scopes themselves.
+// Not WB_PROTECTED, and pinned, as the scopes themselves.
 static const rb_data_type_t heap_type = {
     .wrap_struct_name = "Heddle::DeadlineHeap",
     .function = {.dmark = mark_heap},

@@ -315,6 +315,7 @@ static void resource_lease_mark(void *pointer)
     rb_gc_mark(((struct resource_lease *)pointer)->resource.object);
 }
 
+// Not WB_PROTECTED, and pinned: it lives for one use of a resource, in a fiber that may be dropped.
 static const rb_data_type_t resource_lease_type = {
     .wrap_struct_name = "Heddle::ResourcePool lease",
     .function = {.dmark = resource_lease_mark, .dfree = RUBY_TYPED_DEFAULT_FREE},

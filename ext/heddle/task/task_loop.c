@@ -67,7 +67,8 @@ static size_t task_loop_memsize(const void *pointer)
     return sizeof(struct task_loop) + loop_memsize(&((const struct task_loop *)pointer)->loop);
 }
 
-// Not WB_PROTECTED: its references change with every switch, and marking it again at each minor GC is cheaper.
+// Not WB_PROTECTED: its references change with every switch, and marking it again at each minor GC is cheaper. They are
+// pinned, because the loop goes by the addresses of fibers.
 static const rb_data_type_t task_loop_type = {
     .wrap_struct_name = "Heddle::Scheduler",
     .function = {.dmark = task_loop_mark, .dfree = task_loop_release, .dsize = task_loop_memsize},
