@@ -1,6 +1,5 @@
 #include "db/db_link.h"
 
-#include "db/bindings.h"
 #include "db/connection.h"
 #include "os/fork.h"
 #include "scope/deadline_scope.h"

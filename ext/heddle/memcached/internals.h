@@ -5,7 +5,6 @@
 #ifndef HEDDLE_MEMCACHED_INTERNALS_H
 #define HEDDLE_MEMCACHED_INTERNALS_H
 
-#include "memcached/bindings.h"
 #include "stream/stream.h"
 #include "sync/resource_pool.h"
 #include "wire/wire_memcached.h"
@@ -175,6 +174,7 @@ VALUE memcached_recover(VALUE self, VALUE server, VALUE error, VALUE key, bool a
 enum { MEMCACHED_ATTEMPTS = 4 };
 
 // ---- the methods
+void memcached_define_client(VALUE klass);
 void memcached_define_server(VALUE klass);
 void memcached_define_failure(VALUE klass);
 void memcached_define_single(VALUE klass);

@@ -213,10 +213,8 @@ static VALUE key_fits_p(VALUE klass, VALUE key)
     return kind_of(key) <= MEMCACHED_KEY_ENCODED ? Qtrue : Qfalse;
 }
 
-// Called by lib/heddle/memcached.rb, once the errors are defined.
-static VALUE define_memcached(VALUE module)
+void memcached_define_client(VALUE klass)
 {
-    VALUE klass = rb_const_get(module, rb_intern("Memcached"));
     id_wire_key = rb_intern("wire_key");
     id_route = rb_intern("route");
     id_load = rb_intern("load");
@@ -228,17 +226,4 @@ static VALUE define_memcached(VALUE module)
     rb_define_private_method(klass, "server_for", server_for_method, 1);
     rb_define_private_method(klass, "time_limit=", set_time_limit, 1);
     rb_define_singleton_method(klass, "key_fits?", key_fits_p, 1);
-    memcached_messages_init(klass);
-    VALUE server = rb_const_get(klass, rb_intern("Server"));
-    memcached_define_server(server);
-    memcached_define_text(server);
-    memcached_define_failure(klass);
-    memcached_define_single(klass);
-    memcached_define_multi(klass);
-    return klass;
-}
-
-void Init_heddle_memcached(void)
-{
-    rb_define_private_method(rb_singleton_class(heddle_module), "define_memcached", define_memcached, 0);
 }

@@ -1,5 +1,4 @@
 // Defines the class of links and its methods: the only file of this room that knows all others.
-#include "mysql/bindings.h"
 #include "mysql/mysql_link.h"
 
 void Init_heddle_mysql(void)

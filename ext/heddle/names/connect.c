@@ -1,6 +1,5 @@
 #include "names/connect.h"
 
-#include "names/bindings.h"
 #include "names/connect_filter.h"
 #include "names/connect_race.h"
 #include "names/names.h"

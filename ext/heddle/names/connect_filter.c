@@ -1,6 +1,5 @@
 #include "names/connect_filter.h"
 
-#include "names/bindings.h"
 #include "os/main_ractor.h"
 #include "scope/scope.h"
 #include "shims.h"

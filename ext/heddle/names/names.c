@@ -1,6 +1,5 @@
 #include "names/names.h"
 
-#include "names/bindings.h"
 #include "names/hosts_file.h"
 #include "names/lookup_wait.h"
 

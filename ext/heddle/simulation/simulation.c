@@ -1,6 +1,5 @@
 // What a simulated world (lib/heddle/simulation.rb) needs from the core: the clock, connects and look-ups, which the
 // world answers. Everything else waits and moves bytes as always, on pairs of UNIX sockets.
-#include "simulation/bindings.h"
 
 #include "deadline.h"
 #include "names/resolver.h"

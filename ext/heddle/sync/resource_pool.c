@@ -3,7 +3,6 @@
 #include "cancel/scope_fiber.h"
 #include "scope/deadline_scope.h"
 #include "scope/scope.h"
-#include "sync/bindings.h"
 
 static VALUE cDroppedFiber;
 static ID id_make, id_check, id_reset, id_dispose, id_forget, id_exhausted, id_hold;

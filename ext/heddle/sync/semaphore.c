@@ -1,7 +1,6 @@
 #include "sync/semaphore.h"
 
 #include "scope/deadline_scope.h"
-#include "sync/bindings.h"
 #include "task/join.h"
 
 static VALUE ePoolClosed;
