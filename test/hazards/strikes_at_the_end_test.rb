@@ -233,7 +233,7 @@ class StrikesAtTheEndTest < Minitest::Test
       Thread.handle_interrupt(Struck => :never) { victim.raise(Struck) unless over }
     end
     Heddle.run { Fiber.schedule { sleep(0) } && sleep(0) }
-    Thread.pass while striker.alive?
+    striker.join
     false
   rescue Struck
     true
