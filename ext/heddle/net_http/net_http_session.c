@@ -209,7 +209,7 @@ static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, V
     const struct net_http_library *library = net_http_library_of_http(http);
     if (!library || CLASS_OF(http) != library->http || kept.chosen || !RB_TYPE_P(address, T_STRING) ||
         !FIXNUM_P(port) || !positive(limit) || OBJ_FROZEN(http) || rb_attr_get(http, iv_choice) == Qfalse ||
-        rb_hash_lookup(kept.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
+        rb_hash_lookup(kept.plain, library->http) != Qtrue || connect_filter_asks() || !net_http_key_is_bare(http))
         return Qfalse;
     notice_fork();
     struct net_http_key key = net_http_bare_key(library->http, address, port);
