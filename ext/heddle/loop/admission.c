@@ -3,6 +3,8 @@
 
 #include "budget.h"
 #include "loop/interrupt.h"
+#include "loop/park.h"
+#include "loop/turn.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

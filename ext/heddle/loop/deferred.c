@@ -2,6 +2,8 @@
 // them once it holds the Mutex.
 #include "loop/internals.h"
 
+#include "loop/wake.h"
+
 // A variable of the fiber itself, as in early_wake.c: an Array of the exceptions.
 static ID id_deferred, id_kill;
 

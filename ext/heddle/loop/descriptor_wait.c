@@ -2,6 +2,8 @@
 #include "loop/internals.h"
 
 #include "loop/interrupt.h"
+#include "loop/park.h"
+#include "loop/turn.h"
 
 #include <errno.h>
 #include <poll.h>

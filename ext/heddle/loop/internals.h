@@ -6,7 +6,7 @@
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
-#include "loop/loop.h"
+#include "loop/send.h"
 
 // ---- switching.c
 

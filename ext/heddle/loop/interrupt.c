@@ -1,6 +1,6 @@
 #include "loop/interrupt.h"
 
-#include "loop/loop.h"
+#include "loop/wake.h"
 
 static deadline_t recent(const struct wait_owner *owner)
 {

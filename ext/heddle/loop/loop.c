@@ -2,6 +2,7 @@
 
 #include "loop/early_wake.h"
 #include "loop/interrupt.h"
+#include "loop/wake.h"
 #include "os/fork.h"
 
 #include <errno.h>

@@ -104,23 +104,8 @@ void loop_enter(struct loop *loop);
 // Closes all of the loop's descriptors. The loop cannot be used afterwards.
 void loop_close(struct loop *loop);
 
-// ---- parking. Each of these may run other fibers, and may raise what is pending for the task.
-
-// Waits until loop_unblock names the fiber. Returns false when the span (nanoseconds, DEADLINE_NEVER) is over.
-// `blocker`: the object waited for, or 0. Only this kind of wait counts as a deadlock when nothing is left that could
-// end it.
-bool loop_block(struct loop *loop, VALUE blocker, int64_t span);
-
-// Like loop_block, for a fiber that sleeps. An early wake ends the sleep only if Mutex#sleep called the hook.
-bool loop_sleep(struct loop *loop, int64_t span);
-
-// Waits until the descriptor is ready for one of poll(2)'s `events`. Returns the ready events, 0 when the span is over,
-// or -errno.
-int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span);
-
-// A hang-up or an error ends any wait. Asks the kernel again which of the `asked` events there are, as Ruby reports
-// them without a scheduler: urgent data (POLLPRI) is neither. Perhaps none.
-short loop_urgent(struct loop *loop, int descriptor, short asked);
+// The first of all open loops; `next_live` links the others.
+struct loop *loops_first(void);
 
 // A buffer of LOOP_SCRATCH bytes for receiving before the destination is allocated: mostly no bytes are there yet, and
 // a waiting fiber should not hold memory for bytes to come. The contents are lost once anything else runs. Raises
@@ -132,161 +117,11 @@ char *loop_scratch(struct loop *loop);
 enum { LOOP_LONG_SCRATCH = 256 << 10 };
 char *loop_long_scratch(struct loop *loop);
 
-// Waits until one of `count` descriptors is ready; fills in revents as poll(2) does. Returns how many are ready, 0 when
-// the span is over, or -errno.
-struct pollfd;
-int loop_wait_any(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span);
-
-// Like loop_wait_any, but a note that a native thread posts also ends the wait. `expect` gets the note's key, and must
-// not raise. Without descriptors only the note ends the wait.
-int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t count, int64_t span,
-                          void (*expect)(void *argument, uint64_t key), void *argument);
-
-// Yields to the other ready fibers and returns after their turns.
-void loop_yield(struct loop *loop);
-
-// ---- operations that end without parking
-
-// For a program's own operations that may end without parking. Only waits fail at a deadline, because a line that a
-// `rescue` logs must still get into its file. But a peer that never lets the task wait must not outrun the deadline. So
-// such operations call this before they begin: once something is pending for the task, ADMITTED_AT_MOST operations go
-// through, and the next one raises before it has taken anything. Operations that never wait, as on a regular file,
-// never fail. `descriptor`: the operation's, or -1.
-enum { ADMITTED_AT_MOST = 64 };
-void loop_admit(struct loop *loop, int descriptor);
-
-// Like loop_admit, before a task is started, but raises a pending cancellation at once: the cancellation would not
-// reach a task that starts after it, and the run would wait for that task.
-void loop_admit_start(struct loop *loop);
-
-// Called by operations that ended without parking: yields once the budget (budget.h) of operations and bytes is spent,
-// so that a fiber whose data is always there does not starve the others. Raises nothing: what the operation has taken
-// (bytes, a connection) must not be lost.
-void loop_give_turn(struct loop *loop, size_t bytes);
-
-// The same for an operation on a descriptor that may be a file's.
-void loop_give_turn_after(struct loop *loop, int descriptor, size_t bytes);
-
-// Like loop_admit and loop_give_turn together, for an operation that loses nothing if this raises.
-void loop_use_budget(struct loop *loop);
-
-// ---- sending.c: bytes that leave after the other ready fibers have worked, so that the bytes of all of them leave one
-// right after the other: the peer's process is woken once, and the processor's caches change between Ruby's work and
-// the kernel's once, instead of for each fiber.
-
-// On the stack of the fiber that sends. At most one for a descriptor.
-struct loop_send {
-    struct loop_send *next;
-    int descriptor;
-    bool done;
-    void (*send)(struct loop_send *send); // sends without a wait; must neither raise nor run other fibers
-};
-
-// Returns whether the running fiber had better send later: other fibers are ready, their work between two waits takes
-// about as long as what is gained, and the fiber's owner was the last to read from the socket, so that the bytes are an
-// answer. Other bytes leave at once: the code that has just started the fiber, say, may look for them, or shut the
-// socket down.
-bool loop_gains_by_sending_later(const struct loop *loop, int descriptor);
-
-// Lets the other ready fibers run. The bytes have been sent when this returns, and also when it raises.
-void loop_send_later(struct loop *loop, struct loop_send *send);
-
-// To be called before other bytes follow: sends what waits for this descriptor.
-void loop_send_waiting(struct loop *loop, int descriptor);
-
-// Any thread. The same in all loops, before the descriptor is closed.
-void loops_send_waiting(int descriptor);
-
-// For the steps of an exchange, each of which a deadline may end: like loop_give_turn, but raises what a wait would
-// raise once the budget is spent.
-void loop_spend(struct loop *loop, size_t bytes);
-
-// For code outside of any task that runs the loop until its own condition holds. Waits until `loop_unblock` names the
-// fiber, the span is over, or an interrupt has come, which is left pending if the caller masks it; with `polls`, also
-// until a poll of the kernel has made a fiber ready, or did not wait.
-void loop_attend(struct loop *loop, int64_t span, bool polls);
-
-// Waits until loop_resume names the fiber, and returns the value given there; or until loop_unblock does: nil.
-VALUE loop_await_resume(struct loop *loop);
-
 // When a fiber continues that lets another fiber run at once.
 enum callers_turn {
     TURN_LAST, // after all ready fibers
     TURN_SOON, // before them, unless they are due: see ready_push_starter
     TURN_FIRST // before them
 };
-
-// Switches at once to a fiber that waits in this loop, and ends its wait. False for a fiber that does not wait here.
-bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, enum callers_turn turn);
-
-// Runs a new fiber at once, so that its request is in flight before the starting fiber continues. The new fiber's block
-// gets the argument, which Ruby keeps alive as long as the fiber, and finds `owner` in loop->owner.
-void loop_start(struct loop *loop, struct wait_owner *owner, VALUE fiber, VALUE argument, enum callers_turn turn);
-
-// Like loop_start, with an idle carrier, which continues for `owner`. loop->idle must not be NULL. Returns the carrier.
-VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum callers_turn turn);
-
-// Lets an idle carrier continue for `owner` behind all ready fibers. loop->idle must not be NULL. Does not raise.
-void loop_queue_idle(struct loop *loop, struct wait_owner *owner);
-
-// Parks the calling fiber until loop_continue_idle or loop_queue_idle takes it; then loop->owner is the new owner.
-void loop_idle(struct loop *loop);
-
-// ---- waking. With the GVL; from any thread only where the comment says so.
-
-// Any thread. Ends that fiber's loop_block; for a fiber that does not wait, ends its next one, see early_wake.h.
-// Ignores mistaken calls. May raise NoMemoryError.
-void loop_unblock(struct loop *loop, VALUE fiber);
-
-// Like loop_unblock, for a fiber that checks for work right before it waits: nothing between the check and the wait may
-// let another thread run.
-void loop_unblock_parked(struct loop *loop, VALUE fiber);
-
-// Wakes the owner's innermost wait, in which the owner's fiber raises what is pending (owner_raise_pending) as
-// soon as it runs. An owner that does not wait raises at its next wait.
-void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner);
-
-// The first of all open loops; `next_live` links the others.
-struct loop *loops_first(void);
-
-// Any thread. If code outside of any task waits in that thread's loop: raises there what is pending for it, and returns
-// true.
-bool loops_interrupt_root(VALUE thread);
-
-// Returns whether the fiber itself waits in this loop, or is an idle carrier.
-bool loop_waits(struct loop *loop, VALUE fiber);
-
-// Returns whether the fiber is an idle carrier.
-bool loop_keeps_idle(struct loop *loop, VALUE fiber);
-
-// Runs the owner's waiting fiber at once, so that it raises what is pending. The caller's turn comes soon. Does nothing
-// if the fiber would not raise now.
-void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner);
-
-// Yields to the caller's block, which switches to another fiber of this loop. The caller's turn comes soon.
-void loop_step_aside(struct loop *loop);
-
-// Raises the exception in a waiting fiber of this loop: on the loop's own thread, at once. False for a fiber that does
-// not wait here.
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum callers_turn turn);
-
-// Like loop_raise, from any thread: raises when the fiber runs next.
-bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);
-
-// Raises the exception in the wait of the code outside of any task, unless one is to be raised there already; whatever
-// that wait was for. That code runs before all ready fibers.
-void loop_raise_at_root(struct loop *loop, VALUE exception);
-
-// Kills a fiber that waits for a Mutex, as Fiber#kill does. If the fiber relocks the Mutex, it is killed afterwards.
-// False for any other fiber.
-bool loop_kill(struct loop *loop, VALUE fiber);
-
-// In place of an exception: Fiber#kill.
-#define LOOP_KILL Qtrue
-
-// A fiber that relocks a Mutex defers what these three functions raise. Raises the first such exception of the running
-// fiber, or forgets all of them.
-void loop_raise_deferred(struct loop *loop);
-void loop_forget_deferred(struct loop *loop);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include "loop/callers.h"
 #include "loop/interrupt.h"
+#include "loop/start.h"
+#include "loop/wake.h"
 
 static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
 {

@@ -4,6 +4,9 @@
 #include "loop/callers.h"
 #include "loop/early_wake.h"
 #include "loop/interrupt.h"
+#include "loop/park.h"
+#include "loop/send.h"
+#include "loop/wake.h"
 #include "os/fork.h"
 
 #include <errno.h>

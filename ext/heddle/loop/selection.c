@@ -1,6 +1,7 @@
 // Waits for several descriptors at once, and for notes of native threads.
 #include "loop/internals.h"
 
+#include "loop/park.h"
 #include "loop/poll_now.h"
 #include "os/fork.h"
 

@@ -1,6 +1,7 @@
 // Bytes that leave after the other ready fibers have worked.
 #include "loop/internals.h"
 
+#include "loop/send.h"
 #include "os/fork.h"
 
 // Nanoseconds that a fiber works between two waits. Below the first, a switch costs more than is gained. Above the

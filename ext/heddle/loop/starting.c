@@ -1,6 +1,7 @@
 // Starts fibers and keeps idle carriers.
 #include "loop/internals.h"
 
+#include "loop/start.h"
 #include "os/fork.h"
 
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument,

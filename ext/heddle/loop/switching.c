@@ -1,6 +1,7 @@
 // Whose turn it is: the ready queue, when to poll the kernel, and the switch from one fiber to the next.
 #include "loop/internals.h"
 
+#include "loop/wake.h"
 #include "os/fork.h"
 #include "simulated.h"
 

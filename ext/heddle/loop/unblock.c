@@ -2,6 +2,7 @@
 #include "loop/internals.h"
 
 #include "loop/early_wake.h"
+#include "loop/wake.h"
 
 static bool unblock_parked(struct loop *loop, VALUE fiber)
 {

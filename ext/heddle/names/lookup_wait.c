@@ -1,5 +1,6 @@
 #include "names/lookup_wait.h"
 
+#include "loop/park.h"
 #include "scope/deadline_scope.h"
 #include "scope/thread_wait.h"
 #include "shims.h"

@@ -1,5 +1,6 @@
 #include "names/names.h"
 
+#include "loop/turn.h"
 #include "names/hosts_file.h"
 #include "names/lookup_wait.h"
 

@@ -1,5 +1,6 @@
 #include "net_http/net_http_wait.h"
 
+#include "loop/park.h"
 #include "scope/deadline_scope.h"
 #include "scope/thread_wait.h"
 #include "shims.h"

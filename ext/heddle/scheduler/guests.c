@@ -2,7 +2,9 @@
 // switch fibers, on a loop of Heddle's. lib/heddle/async documents what Async defines.
 #include "scheduler/bindings.h"
 
-#include "loop/loop.h"
+#include "loop/park.h"
+#include "loop/start.h"
+#include "loop/wake.h"
 #include "os/fork.h"
 #include "scope/scope.h"
 #include "shims.h"

@@ -1,6 +1,9 @@
 // The hooks that move bytes and wait for descriptors.
 #include "scheduler/bindings.h"
 
+#include "loop/park.h"
+#include "loop/send.h"
+#include "loop/turn.h"
 #include "shims.h"
 #include "socket_io.h"
 #include "task/task_loop.h"

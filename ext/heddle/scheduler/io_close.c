@@ -2,7 +2,7 @@
 // GVL held.
 #include "scheduler/bindings.h"
 
-#include "loop/loop.h"
+#include "loop/send.h"
 #include "os/main_ractor.h"
 #include "os/trap_handlers.h"
 #include "shims.h"

@@ -2,7 +2,9 @@
 #include "scheduler/bindings.h"
 
 #include "loop/interrupt.h"
+#include "loop/park.h"
 #include "loop/poll_now.h"
+#include "loop/turn.h"
 #include "shims.h"
 #include "task/task_loop.h"
 

@@ -1,6 +1,7 @@
 #include "scheduler/process.h"
 
 #include "loop/callers.h"
+#include "loop/park.h"
 #include "os/own_thread.h"
 #include "os/pidfd.h"
 #include "scheduler/bindings.h"

@@ -2,6 +2,10 @@
 #include "scheduler/bindings.h"
 
 #include "loop/callers.h"
+#include "loop/park.h"
+#include "loop/start.h"
+#include "loop/turn.h"
+#include "loop/wake.h"
 #include "names/names.h"
 #include "os/fork.h"
 #include "os/trap_handlers.h"

@@ -2,6 +2,9 @@
 #include "scheduler/bindings.h"
 
 #include "budget.h"
+#include "loop/park.h"
+#include "loop/send.h"
+#include "loop/turn.h"
 #include "shims.h"
 #include "socket_io.h"
 #include "task/guest.h"

@@ -1,7 +1,7 @@
 #include "scope/thread_scope.h"
 
 #include "cancel/scope_fiber.h"
-#include "loop/loop.h"
+#include "loop/wake.h"
 #include "os/fork.h"
 #include "os/native_thread.h"
 #include "os/own_thread.h"

@@ -1,7 +1,7 @@
 #include "stream/internals.h"
 
 #include "budget.h"
-#include "loop/loop.h"
+#include "loop/park.h"
 #include "os/fork.h"
 #include "scope/deadline_scope.h"
 #include "scope/thread_wait.h"

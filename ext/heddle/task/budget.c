@@ -1,6 +1,8 @@
 #include "budget.h"
 
 #include "gvl.h"
+#include "loop/park.h"
+#include "loop/turn.h"
 #include "scope/deadline_scope.h"
 #include "shims.h"
 #include "task/current.h"

@@ -1,6 +1,8 @@
 #include "task/carrier.h"
 
 #include "loop/early_wake.h"
+#include "loop/start.h"
+#include "loop/wake.h"
 #include "os/fork.h"
 #include "shims.h"
 #include "task/current.h"

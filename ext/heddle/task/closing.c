@@ -1,5 +1,6 @@
 #include "task/closing.h"
 
+#include "loop/park.h"
 #include "os/fork.h"
 #include "task/cancel.h"
 #include "task/task_loop.h"

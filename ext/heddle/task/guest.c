@@ -1,6 +1,6 @@
 #include "task/guest.h"
 
-#include "loop/loop.h"
+#include "loop/start.h"
 #include "os/fork.h"
 #include "task/carrier.h"
 #include "task/run.h"

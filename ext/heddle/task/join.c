@@ -1,5 +1,7 @@
 #include "task/join.h"
 
+#include "loop/park.h"
+#include "loop/wake.h"
 #include "os/trap_handlers.h"
 #include "shims.h"
 #include "task/current.h"

@@ -3,6 +3,8 @@
 #include "shims.h"
 #include "task/current.h"
 
+#include "loop/wake.h"
+
 #include <ruby/ractor.h>
 
 struct arguments {

@@ -1,5 +1,6 @@
 #include "task/spawn.h"
 
+#include "loop/turn.h"
 #include "shims.h"
 #include "task/cancel.h"
 #include "task/carrier.h"

@@ -1,6 +1,9 @@
 #include "task/task_end.h"
 
 #include "loop/interrupt.h"
+#include "loop/park.h"
+#include "loop/start.h"
+#include "loop/wake.h"
 #include "os/fork.h"
 #include "scope/foreign_scope.h"
 #include "task/current.h"

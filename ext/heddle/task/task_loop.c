@@ -1,5 +1,7 @@
 #include "task/task_loop.h"
 
+#include "loop/park.h"
+#include "loop/wake.h"
 #include "scope/thread_scope.h"
 #include "task/task_end.h"
 
