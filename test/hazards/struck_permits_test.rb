@@ -90,7 +90,7 @@ class StruckPermitsTest < Minitest::Test
       in_background { Thread.handle_interrupt(Struck => :never) { use_until(finish, pool) } }
     end
     threads.sample.raise(Struck) while sleep(0.0003) && monotonic < finish
-    threads.each { |thread| assert thread.join(20), "it waits on: #{thread.backtrace&.first(3)}" }
+    threads.each { |thread| assert ended?(thread), "it waits on: #{thread.backtrace&.first(3)}" }
     assert_all_there(pool)
   end
 
@@ -106,6 +106,12 @@ class StruckPermitsTest < Minitest::Test
   end
 
   private
+
+  def ended?(thread)
+    thread.join(20)
+  rescue Struck # at its very end
+    true
+  end
 
   def use_until(finish, pool)
     until monotonic > finish
