@@ -96,6 +96,8 @@ class SidekiqRandomStopsTest < Minitest::Test
   # @param killed [Boolean] whether the process before was: what it held lies there until it expires
   def finish(ids, workers, killed: false)
     process = start(workers, **(killed ? KILLED : {}))
+    # With all jobs done, a signal would come while Ruby still loads the program.
+    wait_until(40, what: "its start") { pause && Sidekiq::ProcessSet.new(false).any? { _1["pid"] == process.pid } }
     wait_until(60, what: "all jobs") { pause && (ids - list("done")).empty? }
     wait_until(20, what: "the end of the last job") do
       pause && waiting.empty? && slots.zero? && (killed || locks.empty?)
