@@ -201,7 +201,7 @@ static bool positive(VALUE limit)
 
 // KeepAlive.resume(http, address, port, keep_alive_timeout, read_timeout, write_timeout, continue_timeout): the same as
 // `take` for an object of the library's own class whose connection depends on the address and the port alone, as almost
-// all do. Needs no Key.
+// all do. Needs no Key. Returns nil for another object, for which `take` has to look.
 static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, VALUE limit, VALUE read_timeout,
                             VALUE write_timeout, VALUE continue_timeout)
 {
@@ -209,8 +209,8 @@ static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, V
     const struct net_http_library *library = net_http_library_of_http(http);
     if (!library || CLASS_OF(http) != library->http || kept.chosen || !RB_TYPE_P(address, T_STRING) ||
         !FIXNUM_P(port) || !positive(limit) || OBJ_FROZEN(http) || rb_attr_get(http, iv_choice) == Qfalse ||
-        rb_hash_lookup(kept.plain, library->http) != Qtrue || connect_filter_asks() || !net_http_key_is_bare(http))
-        return Qfalse;
+        rb_hash_lookup(kept.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
+        return Qnil;
     notice_fork();
     struct net_http_key key = net_http_bare_key(library->http, address, port);
     return take_by(http, &key, (struct settings){read_timeout, write_timeout, continue_timeout});

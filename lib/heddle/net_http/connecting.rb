@@ -17,12 +17,13 @@ module Heddle
           if KeepAlive.keeps?(self)
             if @socket
               KeepAlive.lost(@socket)
-            elsif KeepAlive.resume(self, @address, @port, @keep_alive_timeout, @read_timeout, @write_timeout,
-              @continue_timeout)
-              return
+            else
+              resumed = KeepAlive.resume(self, @address, @port, @keep_alive_timeout, @read_timeout, @write_timeout,
+                @continue_timeout)
+              return if resumed
             end
             if (key = KeepAlive.key(self))
-              return if KeepAlive.take(self, key)
+              return if resumed.nil? && KeepAlive.take(self, key)
 
               session = KeepAlive.offer_session(self, key)
             end
