@@ -4,16 +4,6 @@ static ID id_connect, id_greet, id_name, id_healthy, id_poison;
 
 // ---- the object
 
-static void memcached_server_mark(void *pointer)
-{
-    resource_pool_mark(pointer); // its first member
-}
-
-static void memcached_server_compact(void *pointer)
-{
-    resource_pool_compact(pointer);
-}
-
 static void memcached_server_release(void *pointer)
 {
     resource_pool_free(pointer);
@@ -27,10 +17,10 @@ static size_t memcached_server_memsize(const void *pointer)
 
 static const rb_data_type_t memcached_server_type = {
     .wrap_struct_name = "Heddle::Memcached::Server",
-    .function = {.dmark = memcached_server_mark,
+    .function = {.dmark = resource_pool_mark,
                  .dfree = memcached_server_release,
                  .dsize = memcached_server_memsize,
-                 .dcompact = memcached_server_compact},
+                 .dcompact = resource_pool_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 

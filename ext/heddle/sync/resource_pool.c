@@ -18,16 +18,18 @@ void resource_pool_init(struct resource_pool *pool, VALUE self, const struct res
     semaphore_init(&pool->semaphore, self);
 }
 
-void resource_pool_mark(struct resource_pool *pool)
+void resource_pool_mark(void *pointer)
 {
-    semaphore_mark(&pool->semaphore);
+    const struct resource_pool *pool = pointer;
+    semaphore_mark(pointer); // its first member
     rb_gc_mark_movable(pool->discarded);
     for (long i = 0; i < pool->idle_count; i++)
         rb_gc_mark_movable(pool->idle[i].object);
 }
 
-void resource_pool_compact(struct resource_pool *pool)
+void resource_pool_compact(void *pointer)
 {
+    struct resource_pool *pool = pointer;
     semaphore_compact(&pool->semaphore);
     pool->discarded = rb_gc_location(pool->discarded);
     for (long i = 0; i < pool->idle_count; i++)
@@ -244,16 +246,6 @@ static const struct resource_kind resource_of_ruby = {
     .forget = resource_call_forget,
 };
 
-static void resource_pool_mark_object(void *pointer)
-{
-    resource_pool_mark(pointer);
-}
-
-static void resource_pool_compact_object(void *pointer)
-{
-    resource_pool_compact(pointer);
-}
-
 static void resource_pool_release(void *pointer)
 {
     resource_pool_free(pointer);
@@ -267,10 +259,10 @@ static size_t resource_pool_memsize_object(const void *pointer)
 
 static const rb_data_type_t resource_pool_type = {
     .wrap_struct_name = "Heddle::ResourcePool",
-    .function = {.dmark = resource_pool_mark_object,
+    .function = {.dmark = resource_pool_mark,
                  .dfree = resource_pool_release,
                  .dsize = resource_pool_memsize_object,
-                 .dcompact = resource_pool_compact_object},
+                 .dcompact = resource_pool_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
@@ -307,14 +299,13 @@ static VALUE resource_pool_lent(VALUE lease)
     return Qnil;
 }
 
-// A lease of a fiber that may be dropped in the middle of its block, such as an Enumerator's, which runs no `ensure`
-// then: see lib/heddle/dropped_fiber.rb. Not WB_PROTECTED and not compactable: it refers to what was on a stack.
 static void resource_lease_mark(void *pointer)
 {
     rb_gc_mark(((struct resource_lease *)pointer)->resource.object);
 }
 
-// Not WB_PROTECTED, and pinned: it lives for one use of a resource, in a fiber that may be dropped.
+// A lease of a fiber that may be dropped in the middle of its block, such as an Enumerator's, which runs no `ensure`
+// then: see lib/heddle/dropped_fiber.rb. Not WB_PROTECTED, and pinned: it refers to what was on a stack.
 static const rb_data_type_t resource_lease_type = {
     .wrap_struct_name = "Heddle::ResourcePool lease",
     .function = {.dmark = resource_lease_mark, .dfree = RUBY_TYPED_DEFAULT_FREE},

@@ -47,8 +47,9 @@ struct resource_kind {
 };
 
 void resource_pool_init(struct resource_pool *pool, VALUE self, const struct resource_kind *kind);
-void resource_pool_mark(struct resource_pool *pool);
-void resource_pool_compact(struct resource_pool *pool);
+// Also for the functions of the type of an object whose record begins with a pool.
+void resource_pool_mark(void *pool);
+void resource_pool_compact(void *pool);
 void resource_pool_free(struct resource_pool *pool);
 size_t resource_pool_memsize(const struct resource_pool *pool); // bytes allocated by the pool
 

@@ -14,13 +14,14 @@ void semaphore_init(struct semaphore *semaphore, VALUE self)
     *semaphore = (struct semaphore){.self = self, .waiters = Qnil, .permits = 1, .forks = fork_count()};
 }
 
-void semaphore_mark(struct semaphore *semaphore)
+void semaphore_mark(void *pointer)
 {
-    rb_gc_mark_movable(semaphore->waiters);
+    rb_gc_mark_movable(((struct semaphore *)pointer)->waiters);
 }
 
-void semaphore_compact(struct semaphore *semaphore)
+void semaphore_compact(void *pointer)
 {
+    struct semaphore *semaphore = pointer;
     semaphore->self = rb_gc_location(semaphore->self);
     semaphore->waiters = rb_gc_location(semaphore->waiters);
 }
@@ -137,16 +138,6 @@ enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t 
 
 // ---- Heddle::Semaphore
 
-static void semaphore_object_mark(void *pointer)
-{
-    semaphore_mark(pointer);
-}
-
-static void semaphore_object_compact(void *pointer)
-{
-    semaphore_compact(pointer);
-}
-
 static size_t semaphore_memsize(const void *pointer)
 {
     (void)pointer;
@@ -155,10 +146,10 @@ static size_t semaphore_memsize(const void *pointer)
 
 static const rb_data_type_t semaphore_type = {
     .wrap_struct_name = "Heddle::Semaphore",
-    .function = {.dmark = semaphore_object_mark,
+    .function = {.dmark = semaphore_mark,
                  .dfree = RUBY_TYPED_DEFAULT_FREE,
                  .dsize = semaphore_memsize,
-                 .dcompact = semaphore_object_compact},
+                 .dcompact = semaphore_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 

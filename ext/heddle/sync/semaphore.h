@@ -26,8 +26,9 @@ enum semaphore_answer {
 };
 
 void semaphore_init(struct semaphore *semaphore, VALUE self);
-void semaphore_mark(struct semaphore *semaphore);
-void semaphore_compact(struct semaphore *semaphore);
+// Also for the functions of the type of an object whose record begins with a semaphore.
+void semaphore_mark(void *semaphore);
+void semaphore_compact(void *semaphore);
 
 // After a fork: no permit is taken. Called by each operation that sees another fork_count().
 void semaphore_forget_parents(struct semaphore *semaphore);
