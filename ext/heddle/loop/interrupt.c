@@ -26,6 +26,12 @@ static void renew_what_is_admitted(struct wait_owner *owner)
     if (loop) loop->since_switch = loop->bytes_since_switch = 0;
 }
 
+VALUE owner_cancellation(const struct wait_owner *owner)
+{
+    return rb_exc_new_str(heddle_eCancellation, rb_sprintf("%" PRIsVALUE " was %s", owner->self,
+                                                           owner->killed ? "killed" : "cancelled"));
+}
+
 // Uses rb_exc_fatal only in the task's own fiber: if another fiber ended by it, Ruby would end the thread.
 void owner_raise_cancellation(struct wait_owner *owner)
 {
@@ -40,8 +46,7 @@ void owner_raise_cancellation(struct wait_owner *owner)
         rb_funcall(owner->guest, rb_intern("stop"), 0);
         return;
     }
-    VALUE message = rb_sprintf("%" PRIsVALUE " was %s", owner->self, owner->killed ? "killed" : "cancelled");
-    VALUE exception = rb_exc_new_str(heddle_eCancellation, message);
+    VALUE exception = owner_cancellation(owner);
     if (owner->killed && owner->fiber == rb_fiber_current()) rb_exc_fatal(exception);
     rb_exc_raise(exception);
 }

@@ -17,6 +17,9 @@ static inline bool owner_pending(const struct wait_owner *owner)
 // pending.
 void owner_raise_pending(struct wait_owner *owner);
 
+// A new Heddle::Cancellation that names the owner.
+VALUE owner_cancellation(const struct wait_owner *owner);
+
 // Raises a pending cancellation, unless a shield holds it back.
 void owner_raise_cancellation(struct wait_owner *owner);
 

@@ -272,10 +272,7 @@ static void foreign_cancel(struct task *task)
 {
     VALUE error = task->owner.interruption;
     task->owner.interruption = Qnil;
-    if (NIL_P(error)) {
-        VALUE message = rb_sprintf("%" PRIsVALUE " was cancelled", task->owner.self);
-        error = rb_exc_new_str(heddle_eCancellation, message);
-    }
+    if (NIL_P(error)) error = owner_cancellation(&task->owner);
     task->owner.cancel_pending = false;
     if (task == task_current()) rb_exc_raise(error);
     foreign_interrupt(task->scheduler, task->owner.fiber, error);
