@@ -52,7 +52,7 @@ module Heddle
       def with
         raise ArgumentError, "Pool#with needs a block: pool.with { |db| … }" unless block_given?
 
-        if !@joined.empty? && (joined = @joined[Transactions.holder])
+        if !@joined.empty? && (joined = @joined[Connection.holder])
           return yield joined unless joined.forked?
 
           @joined.clear # of the parent's
@@ -145,7 +145,7 @@ module Heddle
       end
 
       # @api private whether the calling task or thread is in a transaction of this pool
-      def joined? = !@joined.empty? && !@joined[Transactions.holder].nil?
+      def joined? = !@joined.empty? && !@joined[Connection.holder].nil?
 
       # @api private its transaction is over
       def leave(connection)

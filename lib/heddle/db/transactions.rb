@@ -15,9 +15,6 @@ module Heddle
       Frame = Struct.new(:savepoint, :managed)
       private_constant :ROLLBACK_TIME, :IN_WAITS, :Frame
 
-      # @api private the owner of a transaction: the task or fiber, or the thread
-      def self.holder = Connection.holder
-
       # Runs the block in a transaction: commits at the block's end, and rolls back if the block is left in any other
       # way (an error, a deadline, a cancel, throw, break). Inside another transaction it makes a savepoint, and only
       # the block's changes are rolled back.
@@ -168,7 +165,7 @@ module Heddle
         @committed = false
         @in_thread = Fiber.current_scheduler.nil?
         @frames << frame
-        self.holder = Transactions.holder
+        self.holder = Connection.holder
         @pool&.enter(holder, self)
         results = @driver.begin_transaction(**options)
         results.each { |result| note(result, "start transaction") }

@@ -508,7 +508,7 @@ module Heddle
         # Another thread may close the connection meanwhile.
         def note_begin
           note_needs(writes: true)
-          @line.writer = "task or thread #{Transactions.holder.inspect}"
+          @line.writer = "task or thread #{Connection.holder.inspect}"
         ensure
           note_end unless in_transaction?
         end
