@@ -32,6 +32,7 @@ class Architecture
   # @param root [String] the folder that holds the rooms
   def initialize(root)
     @root = root
+    @texts = {}
   end
 
   # @return [Array<String>] one line for each include that goes up or sideways, for each folder that is not a room, for
@@ -80,7 +81,7 @@ class Architecture
   end
 
   def text(file)
-    File.read(File.join(@root, file)).gsub(NO_CODE, "")
+    @texts[file] ||= File.read(File.join(@root, file)).gsub(NO_CODE, "")
   end
 
   def circular
