@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../inheritance"
+
 module Heddle
   module ActiveRecordSupport
     # Carries Rails' state of the running code (ActiveSupport::IsolatedExecutionState: the shard and role of
@@ -60,23 +62,7 @@ module Heddle
           @scope = Fibers if level == :fiber
         end
       end
-
-      # Prepended to Heddle's singleton class.
-      module Starts
-        def run(**options, &block) = super(**options, &ExecutionState.continued(block))
-
-        def spawn(**options, &block) = super(**options, &ExecutionState.inherited(block))
-
-        def offload(&block) = super(&ExecutionState.inherited(block))
-      end
-
-      # Prepended to {FiberPool}.
-      module PoolStarts
-        private
-
-        def prepare(claimed, on_end, block) = super(claimed, on_end, ExecutionState.inherited(block))
-      end
-      private_constant :Fibers, :Level, :Starts, :PoolStarts
+      private_constant :Fibers, :Level
 
       class << self
         # From now on. Called once.
@@ -84,8 +70,7 @@ module Heddle
           state.singleton_class.prepend(Level)
           level = state.isolation_level
           state.instance_variable_set(:@scope, Fibers) if level == :fiber
-          Heddle.singleton_class.prepend(Starts)
-          FiberPool.prepend(PoolStarts)
+          Inheritance.add(self)
         end
 
         # The task whose code runs here, through all runs that continue it.
@@ -93,10 +78,8 @@ module Heddle
         # @return [Task, nil]
         def task = ::Fiber.current.heddle_continued_task || Task.current
 
-        # @return [Proc, nil] the block, which then has the state of the code that calls this
+        # @return [Proc] the block, which then has the state of the code that calls this
         def continued(block)
-          return unless block
-
           caller, task, holder = Fibers.current, task(), Interlock.holder
           proc do
             fiber = ::Fiber.current
@@ -108,11 +91,9 @@ module Heddle
           end
         end
 
-        # @return [Proc, nil] the block, which then has a copy of this code's state, in a task or on another thread, and
+        # @return [Proc] the block, which then has a copy of this code's state, in a task or on another thread, and
         #   gives back what it leased
         def inherited(block)
-          return unless block
-
           here, task, holder = state.context, task(), Interlock.holder
           copied = copy(here.active_support_execution_state)
           proc do |*arguments|
@@ -131,6 +112,8 @@ module Heddle
             end
           end
         end
+
+        alias_method :offloaded, :inherited
 
         private
 

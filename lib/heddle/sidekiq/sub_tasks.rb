@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../inheritance"
+
 module Heddle
   module SidekiqSupport
     # Knows which job a task belongs to, however the job started it: a task that kills the thread is as a job that does
@@ -19,21 +21,7 @@ module Heddle
 
       # The interruption of a task that computes.
       Struck = Class.new(::Sidekiq::Shutdown)
-
-      # Prepended to Heddle's singleton class.
-      module Starts
-        def run(**options, &block) = super(**options, &SubTasks.continued(block))
-
-        def spawn(**options, &block) = super(**options, &SubTasks.watched(block))
-      end
-
-      # Prepended to {FiberPool}.
-      module PoolStarts
-        private
-
-        def prepare(claimed, on_end, block) = super(claimed, on_end, SubTasks.watched(block))
-      end
-      private_constant :Job, :Struck, :Starts, :PoolStarts
+      private_constant :Job, :Struck
 
       class << self
         # From now on, the running task is that of a job. Tests of programs process jobs outside of any task.
@@ -46,7 +34,7 @@ module Heddle
 
         # @return [Proc] the block of a run, which belongs to the job that calls this
         def continued(block)
-          return block unless block && (job = Task.current&.heddle_job)
+          return block unless (job = Task.current&.heddle_job)
 
           proc do
             Task.current.heddle_job = job
@@ -55,8 +43,8 @@ module Heddle
         end
 
         # @return [Proc] the block of a task that starts, which belongs to the job that calls this
-        def watched(block)
-          return block unless block && (job = Task.current&.heddle_job)
+        def inherited(block)
+          return block unless (job = Task.current&.heddle_job)
 
           proc { |*arguments| watch(job) { block.call(*arguments) } }
         end
@@ -99,8 +87,7 @@ module Heddle
         end
       end
 
-      Heddle.singleton_class.prepend(Starts)
-      FiberPool.prepend(PoolStarts)
+      Inheritance.add(self)
     end
   end
 end

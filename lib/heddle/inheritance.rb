@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+module Heddle
+  # What the blocks of {Heddle.run}, tasks and {Heddle.offload} take over from the code that starts them, for libraries
+  # that keep their state by fiber or by thread. An heir's methods receive a block and return the one that runs in its
+  # place: `continued` for the block of {Heddle.run}, which is a part of its caller's code, `inherited` for that of a
+  # task, and `offloaded`, if it has that method, for that of {Heddle.offload}. Without an heir this costs nothing.
+  #
+  # @api private
+  module Inheritance
+    # Prepended to Heddle's singleton class.
+    module Starts
+      def run(**options, &block) = super(**options, &Inheritance.wrap(:continued, block))
+
+      def spawn(**options, &block) = super(**options, &Inheritance.wrap(:inherited, block))
+
+      def offload(&block) = super(&Inheritance.wrap(:offloaded, block))
+    end
+
+    # Prepended to {FiberPool}.
+    module PoolStarts
+      private
+
+      def prepare(claimed, on_end, block) = super(claimed, on_end, Inheritance.wrap(:inherited, block))
+    end
+    private_constant :Starts, :PoolStarts
+
+    @heirs = [].freeze
+
+    class << self
+      # From now on, for the rest of the process. The heirs that came first run outermost.
+      #
+      # @param heir [Module]
+      # @return [void]
+      def add(heir)
+        if @heirs.empty?
+          Heddle.singleton_class.prepend(Starts)
+          FiberPool.prepend(PoolStarts)
+        end
+        @heirs = [heir, *@heirs].freeze
+      end
+
+      # @param way [:continued, :inherited, :offloaded]
+      # @param block [Proc, nil]
+      # @return [Proc, nil]
+      def wrap(way, block)
+        return unless block
+
+        @heirs.inject(block) { |inner, heir| heir.respond_to?(way) ? heir.public_send(way, inner) : inner }
+      end
+    end
+  end
+end
