@@ -68,11 +68,16 @@ class LabCLITest < Minitest::Test
       assert_equal [0, ""], [status, err]
       record = JSON.parse(out)
       assert_equal record, JSON.parse(File.read(File.join(directory, "trial.json")))
-      assert_equal %w[trial-advantage.svg trial-rate.svg trial.json trial.md], Dir.children(directory).sort
+      assert_equal %w[trial.json trial.md], Dir.children(directory).sort
+      assert_equal record["rounds"].size, File.foreach(File.join(directory, "trial.json")).grep(/\A\{"round":/).size
       assert_equal [20, 0], record["rounds"].first["measures"].values_at("operations", "errors")
       markdown = File.read(File.join(directory, "trial.md"))
       assert_includes markdown, "heddle bench delay --requests 20 --delays 0,20"
       assert_includes markdown, "NeverBlock, 2009"
+      drawn = %w[rate advantage].map { |graph| File.join(directory, "trial-#{graph}.svg") }
+      assert_equal [0, "#{drawn.join("\n")}\n", ""],
+        cli("bench", "draw", File.join(directory, "trial.json"), "--out", directory)
+      drawn.each { |path| assert_includes File.read(path), "<svg" }
     end
   end
 

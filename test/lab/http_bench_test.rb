@@ -77,6 +77,7 @@ class HTTPBenchTest < Minitest::Test
         out
       )
       assert_match(/length to string +tls to string +upload of a file/, out)
+      assert_equal 0, cli("bench", "draw", File.join(directory, "t.json"), "--out", directory).first
       assert_equal %w[
         t-cpu-s-per-gb-by-implementation.svg t-cpu-s-per-gb-by-site.svg t-percent-cpu-by-implementation.svg
         t-percent-cpu-by-site.svg t.json t.md

@@ -2,6 +2,7 @@
 
 require "optparse"
 require_relative "cli/bench_command"
+require_relative "cli/draw_command"
 require_relative "cli/report_command"
 require_relative "cli/serve_command"
 require_relative "cli/doctor_command"
@@ -15,6 +16,7 @@ module Heddle
 
           heddle bench NAME    measure; heddle bench list names the benches
           heddle bench report  combine files of bench http, and draw them by site and by implementation
+          heddle bench draw    the graphs of recorded runs
           heddle bench doctor  is this machine fit to measure on, and which peers are installed
           heddle serve         run the load server: GET /MS answers after MS milliseconds,
                                GET /b/BYTES with a body of that many bytes, and more;
@@ -71,6 +73,7 @@ module Heddle
         name, *rest = argv
         case name
         when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(14)}#{bench.about}" })
+        when "draw" then DrawCommand.new(@out).run(rest)
         when "report" then ReportCommand.new(@out).run(rest)
         when "doctor" then DoctorCommand.new(@out).run(rest)
         when nil then raise UsageError, "no bench given; the benches are #{Bench.all.keys.join(", ")}"

@@ -51,10 +51,20 @@ module Heddle
       # @return [Array<String>] names of the models with a cell that was not measured, or with a wrong answer
       def failed = rounds.select { |round| round.error || round.measures["errors"].to_i.positive? }.map(&:model).uniq
 
+      # A line for each entry of the header, and for each cell.
+      #
       # @return [String]
       def to_json(*)
-        JSON.pretty_generate({"schema" => SCHEMA, **header,
-          "rounds" => rounds.map { |round| round.to_h.compact }}) << "\n"
+        entries = {"schema" => SCHEMA, **header, "rounds" => rounds.map { |round| round.to_h.compact }}
+        "{#{entries.map { |name, value| "#{name.to_json}: #{lines(value)}" }.join(",\n")}}\n"
+      end
+
+      private
+
+      def lines(value)
+        return value.to_json unless value.is_a?(Array) && value.first.is_a?(Hash)
+
+        "[\n#{value.map(&:to_json).join(",\n")}\n]"
       end
     end
   end

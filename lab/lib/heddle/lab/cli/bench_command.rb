@@ -42,6 +42,13 @@ module Heddle
           failure(record)
         end
 
+        # @param record [Record] of this bench
+        # @return [Hash{String => Report::BarChart}] by what they show
+        def graphs(record)
+          @bench.operands = parser.parse(record.header["argv"].drop(2))
+          @bench.graphs(Summary.new(record))
+        end
+
         private
 
         def parser
@@ -58,7 +65,7 @@ module Heddle
             options.on("-o", "--output FORMAT", FORMATS, "table, csv (every round), json (every round), md") do |format|
               @format = format
             end
-            options.on("--out DIR", "also write DIR/NAME.md, .json and graphs as .svg") do |directory|
+            options.on("--out DIR", "also write DIR/NAME.md and .json, which heddle bench draw draws") do |directory|
               @directory = directory
             end
             options.on("--name NAME", "the files' name (#{id}-ruby and its version)") { |name| @name = name }
@@ -121,12 +128,8 @@ module Heddle
         def write(summary)
           FileUtils.mkdir_p(@directory)
           name = @name || "#{@bench.class.id}-ruby#{summary.record.header["environment"]["ruby"][/[\d.]+/]}"
-          graphs = @bench.graphs(summary).to_h do |suffix, chart|
-            File.write(File.join(@directory, "#{name}-#{suffix}.svg"), chart.to_svg)
-            [suffix, "#{name}-#{suffix}.svg"]
-          end
           report = Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary),
-            facts(summary.record), graphs: graphs)
+            facts(summary.record))
           File.write(File.join(@directory, "#{name}.md"), report)
           File.write(File.join(@directory, "#{name}.json"), summary.record.to_json)
         rescue SystemCallError => error
