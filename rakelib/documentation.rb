@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "fileutils"
 require "rbs"
 require "yard"
 require_relative "classes_in_c"
@@ -32,7 +31,6 @@ class Documentation
   # @return [void]
   def build
     YARD::CLI::Yardoc.run("--fail-on-warning", "--no-cache", "--no-stats")
-    copy_pictures
     DocumentationLinks.new(FOLDER).relink
   end
 
@@ -42,13 +40,6 @@ class Documentation
   end
 
   private
-
-  def copy_pictures
-    File.read("README.md").scan(/!\[[^\]]*\]\(([^)]+)\)/).flatten.each do |path|
-      FileUtils.mkdir_p(File.dirname(File.join(FOLDER, path)))
-      FileUtils.cp(path, File.join(FOLDER, path))
-    end
-  end
 
   # Returns the objects that .yardopts shows.
   def undocumented

@@ -28,7 +28,7 @@ class ReleaseCheck
 
   # Domains that RFC 2606 reserves for examples stand for the project's future addresses.
   def addresses
-    unfinished = %w[heddle.gemspec lab/heddle-lab.gemspec odbc/heddle-odbc.gemspec guides/getting_started.md]
+    unfinished = %w[heddle.gemspec lab/heddle-lab.gemspec odbc/heddle-odbc.gemspec README.md guides/getting_started.md]
       .select { |file| read(file).include?("heddle.example") }
     unfinished.map { |file| "#{file}: put the repository's address in place of heddle.example" }
   end

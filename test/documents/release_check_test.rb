@@ -11,7 +11,7 @@ class ReleaseCheckTest < Minitest::Test
   FILES = {
     "lib/heddle/version.rb" => %(VERSION = "1.2.3"\n), "CHANGELOG.md" => "## 1.2.3 - 2030-01-31\n- one\n- two\n",
     "heddle.gemspec" => "", "lab/heddle-lab.gemspec" => "", "odbc/heddle-odbc.gemspec" => "",
-    "guides/getting_started.md" => ""
+    "README.md" => "", "guides/getting_started.md" => ""
   }.freeze
 
   def test_a_tree_that_is_ready

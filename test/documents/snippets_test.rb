@@ -31,9 +31,6 @@ class SnippetsTest < Minitest::Test
 
   # The gems that a reader has installed beside Heddle; none for all other blocks.
   GEMS = {
-    "README: I run jobs 1" => %w[sidekiq],
-    "README: I use Async 1" => %w[async],
-    "README: My Rails app waits for other services 1" => %w[activesupport],
     "jobs: Sidekiq 1" => %w[sidekiq],
     "jobs: A deadline for a job 1" => %w[sidekiq],
     "coming_from_async: Coming from Async 1" => %w[async],
@@ -76,25 +73,7 @@ class SnippetsTest < Minitest::Test
     "simulation: Testing against a bad network 1" =>
       Reader.new("$stderr.reopen(File::NULL)", "", /\Aseed 67: 2 orders\n10\.0\.0\.1:80 #1 < 1 reset, at [\d.]+ s\n\z/),
     "simulation: Testing against a bad network 2" => Reader.new("", "", ""),
-    "README: I fetch many URLs 1" => Reader.new(THREE_PAGES, "", "", 12),
-    "README: My requests hang 1" => Reader.new(ONE_PAGE, "", "", 1),
-    "README: I query a database 1" => Reader.new(<<~RUBY, "p names", %(["lamp", "lamp"]\n)),
-      require "heddle"; ids = [7, 7]
-      Heddle::DB.connect(ENV.fetch("POSTGRESQL")).then do |db|
-        db.query("drop table if exists items; create table items (id int, name text)")
-        db.exec("insert into items values (7, 'lamp')")
-      end
-    RUBY
-    "README: I call the same hosts again and again 1" =>
-      Reader.new(ONE_PAGE, "p Heddle::NetHTTP.stats.values_at(:opened, :reused).sum", "10\n", 10),
-    "README: I run jobs 1" => Reader.new(<<~RUBY, "p Sidekiq.default_configuration.concurrency", "500\n"),
-      module Sidekiq; class CLI; end; end # as in the command
-    RUBY
-    "README: I use Async 1" => Reader.new(ONE_PAGE, "", "page\n", 1),
-    "README: My Rails app waits for other services 1" => Reader.new(RAILS, <<~AFTER, ":fiber\n2\n", 2),
-      require "active_support"; require "active_support/cache/heddle_store"; p config.active_support.isolation_level
-      store = ActiveSupport::Cache.lookup_store(*config.cache_store); store.write("two", 2); p store.read("two")
-    AFTER
+    "README: Heddle 1" => Reader.new(THREE_PAGES, "p pages, page", %(["page", "page", "page"]\n"page"\n), 4),
     "getting_started: Install 1" => Reader.new("def gem(*, **) = nil", "", ""),
     "getting_started: What the build leaves out 1" =>
       Reader.new("", "", /\A(?:uring, )?(?:epoll, )?poll\n(?:uring|epoll|poll)\n\z/),

@@ -6,7 +6,7 @@ require "support/loop_helpers"
 require "support/servers"
 
 # A small Rails application on Puma, as a user's: two shards in SQLite, of which a middleware of Rails' takes one for
-# each request, and Heddle with the one setting that the README asks for. Each start writes it into a folder.
+# each request, and Heddle with the one setting that the guide asks for. Each start writes it into a folder.
 class RailsApplication < Servers::Server
   ROOT = File.expand_path("../..", __dir__)
   THREADS = 4
