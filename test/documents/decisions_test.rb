@@ -2,9 +2,16 @@
 
 require "test_helper"
 
-# doc/adr: the numbers have no gaps, and the index (README.md) lists each page once, with its title.
+# doc/adr: the numbers have no gaps, each page has a status with its date, and the index (README.md) lists each page
+# once, with its title.
 class DecisionsTest < Minitest::Test
   FOLDER = File.expand_path("../../doc/adr", __dir__)
+
+  STATUS = /\A# \d+\. .+\n\n(?:Accepted|Replaced by \[\d+\]\(0.+\.md\)), \d{4}-\d\d-\d\d\n\n## /
+
+  def test_every_page_has_a_status_and_its_date
+    assert_empty Dir["#{FOLDER}/0*.md"].sort.reject { |page| File.read(page).match?(STATUS) }
+  end
 
   def test_the_index_lists_every_page_once
     pages = Dir["#{FOLDER}/0*.md"].sort
