@@ -15,8 +15,12 @@ require "support/locale"
 # Railties' plugin would load ActiveSupport into each test, and I18n would give each fiber a storage.
 ENV["MT_NO_PLUGINS"] = "1"
 require "minitest/autorun"
+require "support/placement"
 require "support/record"
 require "support/watchdog"
+
+# Where the file runs; bin/test reads the line. A word that does not exist fails the file.
+define_singleton_method(:runs_on) { |**rules| Placement.new(**rules) }
 
 # No test runs in parallel with others of its process. Minitest would start threads for that while the watchdog is
 # forked, and under AddressSanitizer a child hangs if another thread of its parent was allocating at the fork.

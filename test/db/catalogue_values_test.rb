@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/mariadb_server"
 require "support/mysql_server"
 require "support/postgresql_server"
 require "support/sqlite_helpers"
 require "heddle/db"
+
+runs_on short: false
 
 # Values of all types that the server itself names, in its catalogue: each gets each text of which the server can make a
 # value. What Heddle reads is what the field's own library reads, in each way to run a query; and bound again it is the

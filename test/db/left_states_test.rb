@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/mariadb_server"
 require "support/mysql_server"
@@ -9,6 +7,8 @@ require "support/odbc_contract"
 require "support/postgresql_server"
 require "support/sqlite_helpers"
 require "shared/db/left_states"
+
+runs_on short: false
 
 # What a session can hold, by database: none of it reaches a pool's next caller. See DatabaseLeftStates.
 module LeftStatesTests

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "shared/db"
 require "support/both_modes"
 require "support/mysql_dialect"
 require "support/mysql_server"
 require "support/stream_helpers"
+
+runs_on short: false
 
 # The suite of every database, on MySQL itself: over TCP and TLS, in threads and in tasks.
 {"TCP" => {}, "TLS" => {tls: {verify: false}}}.each do |way, options|

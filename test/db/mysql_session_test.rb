@@ -5,6 +5,8 @@ require "support/stream_helpers"
 require "support/mariadb_server"
 require "support/scripted_mysql"
 
+runs_on also: %i[newer_servers]
+
 # Settings of one borrower of a pool's connection must not exist for the next.
 class MySQLSessionTest < Minitest::Test
   include StreamHelpers

@@ -6,6 +6,8 @@ require "support/both_modes"
 require "support/mariadb_dialect"
 require "support/mariadb_server"
 
+runs_on also: %i[newer_servers]
+
 # The suite of every database, on a real MariaDB: over TCP, a UNIX socket and TLS, in threads and in tasks.
 {"TCP" => {}, "Unix" => {socket: true}, "TLS" => {tls: true}}.each do |way, options|
   suites = [DatabaseSuite::Queries]

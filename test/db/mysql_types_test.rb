@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/mariadb_server"
 
+runs_on also: %i[newer_servers]
+
 # Each type of MariaDB, both ways: a bound value comes back unchanged, and prepared statements (binary) return the
 # values of the server's own text.
 class MySQLTypesTest < Minitest::Test

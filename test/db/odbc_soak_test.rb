@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/mariadb_server"
 require "support/odbc_contract"
 require "shared/db/soak"
+
+runs_on short: false
 
 # Drivers of ODBC among strikes; see DatabaseSoak.
 module ODBCSoak

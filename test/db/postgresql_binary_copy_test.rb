@@ -7,6 +7,8 @@ require "support/stream_helpers"
 require "support/postgresql_server"
 require "heddle/db/postgresql"
 
+runs_on also: %i[newer_servers]
+
 # COPY in the binary form, on a real PostgreSQL: values by the types of the columns. All types' random values are in
 # postgresql_differential_test.rb.
 module PostgreSQLBinaryCopySuite

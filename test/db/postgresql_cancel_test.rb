@@ -5,6 +5,8 @@ require "support/stream_helpers"
 require "support/postgresql_server"
 require "support/scripted_postgresql"
 
+runs_on also: %i[newer_servers]
+
 # An interrupted query is stopped on the server, by a connection of its own, and hits no other query.
 class PostgreSQLCancelTest < Minitest::Test
   include StreamHelpers

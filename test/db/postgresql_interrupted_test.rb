@@ -4,6 +4,8 @@ require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_server"
 
+runs_on also: %i[newer_servers]
+
 # A query that was interrupted is stopped, and its connection goes on: on a real PostgreSQL.
 # postgresql_interrupted_answers_test.rb has servers that answer in every way.
 module PostgreSQLInterruptedSuite

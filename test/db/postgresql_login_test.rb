@@ -6,6 +6,8 @@ require "support/stream_helpers"
 require "support/postgresql_server"
 require "support/scripted_postgresql"
 
+runs_on also: %i[newer_servers]
+
 # Ways to log in: on a real server where it has them, else on a scripted one. The proofs that are expected come from
 # RFC 7677 and from Python's hashlib.
 class PostgreSQLLoginTest < Minitest::Test

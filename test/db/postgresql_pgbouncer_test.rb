@@ -5,6 +5,8 @@ require "support/stream_helpers"
 require "support/postgresql_server"
 require "support/scripted_postgresql"
 
+runs_on also: %i[newer_servers]
+
 # PgBouncer in transaction mode, where each transaction may have another session of the server; and servers that speak
 # the protocol without all its parts.
 class PostgreSQLPgBouncerTest < Minitest::Test

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_server"
 require "support/postgresql_exchanges"
+
+runs_on short: false
 
 # An exchange is broken at every byte of the server's answers, from the log-in to the last row, in every way; and
 # servers that violate the protocol. The result is the right answer, or an error, in time, and a closed connection.

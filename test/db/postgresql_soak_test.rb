@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_server"
+
+runs_on short: false
 
 # Fifty tasks over a pool of ten connections, among deadlines, cancels and forks. No answer is another query's, no place
 # of the pool is lost, no statement runs on, and a transaction happened exactly if its caller was told so. HEDDLE_STRESS

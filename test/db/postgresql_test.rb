@@ -8,6 +8,8 @@ require "support/stream_helpers"
 require "support/postgresql_server"
 require "support/shaping_proxy"
 
+runs_on also: %i[newer_servers]
+
 # The suite of every database, on a real PostgreSQL: over TCP, a UNIX socket and a slow network that delivers bytes in
 # pieces of any size, in threads and in tasks.
 {"TCP" => {}, "Unix" => {socket: true}, "Slow" => {slow: true}}.each do |way, options|

@@ -6,6 +6,8 @@ require "support/postgresql_server"
 require "heddle/db/postgresql"
 require "set"
 
+runs_on also: %i[newer_servers]
+
 # Each type of PostgreSQL, both ways.
 class PostgreSQLTypesTest < Minitest::Test
   include StreamHelpers

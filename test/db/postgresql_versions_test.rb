@@ -4,6 +4,8 @@ require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_server"
 
+runs_on also: %i[newer_servers]
+
 # What depends on the version of a real server. Each test says what the server at hand must do, be it old or new:
 # bin/test runs this file on the machine's own PostgreSQL, and on that of Debian unstable.
 class PostgreSQLVersionsTest < Minitest::Test

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/sqlite_helpers"
 require "shared/db/soak"
+
+runs_on short: false
 
 # SQLite among strikes, over a pool of equals and over one writer with its readers; see DatabaseSoak.
 class SQLiteSoakTest < Minitest::Test

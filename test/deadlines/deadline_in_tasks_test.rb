@@ -3,6 +3,8 @@
 require "test_helper"
 require "shared/deadlines"
 
+runs_on also: %i[yjit]
+
 class DeadlineInTasksTest < Minitest::Test
   include Shared::Deadlines
 

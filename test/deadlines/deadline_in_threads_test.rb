@@ -3,6 +3,8 @@
 require "test_helper"
 require "shared/deadlines"
 
+runs_on backends: :one
+
 class DeadlineInThreadsTest < Minitest::Test
   include Shared::Deadlines
 

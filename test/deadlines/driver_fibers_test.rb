@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one
+
 # A library that starts one fiber for all of its callers, in whichever asks first, like clients with a driver or a
 # shared connection: the deadline of that caller must not bound the work of the others.
 class DriverFibersTest < Minitest::Test

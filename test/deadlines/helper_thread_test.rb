@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one
+
 # The thread that keeps the deadlines of all plain threads: when it raises, and when it does not; its life.
 class HelperThreadTest < Minitest::Test
   include LoopHelpers

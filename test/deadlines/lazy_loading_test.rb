@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one
+
 # Deadlines, timeouts and cancels do not strike inside of `require` and `autoload`: RubyGems would keep its lock, and
 # half a library would stay behind.
 #

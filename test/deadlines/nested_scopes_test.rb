@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
+runs_on also: %i[yjit]
+
 # Very many nested scopes. The counts must grow with their number, not with its square.
 class NestedScopesTest < Minitest::Test
   include LoopHelpers

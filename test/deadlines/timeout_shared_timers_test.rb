@@ -4,6 +4,8 @@ require "test_helper"
 require "shared/timeouts"
 require "heddle/timeout"
 
+runs_on backends: :one
+
 class TimeoutOnTheHelperTest < Minitest::Test
   include Shared::Timeouts
 

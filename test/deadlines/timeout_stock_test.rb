@@ -3,6 +3,8 @@
 require "test_helper"
 require "shared/timeouts"
 
+runs_on backends: :one
+
 # Ruby's own timeouts, with which ours are compared.
 class TimeoutStockTest < Minitest::Test
   include Shared::Timeouts

@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
+runs_on also: %i[yjit]
+
 # Timeout.timeout under the scheduler: Ruby's own semantics, on the loop's timers.
 class TimeoutTest < Minitest::Test
   include LoopHelpers

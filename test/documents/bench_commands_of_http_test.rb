@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/bench_commands"
+
+runs_on rubies: :oldest, short: false
 
 # The benches of the documents that make requests of HTTP.
 class BenchCommandsOfHTTPTest < Minitest::Test

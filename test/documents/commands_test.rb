@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "net/http"
 require "shellwords"
 require "support/fresh_clone"
+
+runs_on rubies: :newest, short: false
 
 # Every command of README.md, the guides, CONTRIBUTING.md and bench/README.md other than benches and `gem install` runs
 # in a fresh clone: with fewer rounds, and with an existing file or Ruby instead of an invented one.

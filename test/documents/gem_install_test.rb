@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/fresh_clone"
+
+runs_on rubies: :newest, short: false
 
 # `gem install heddle`, which the documents name. It compiles everything, as one of the other commands does in a clone:
 # these two run beside each other.

@@ -5,6 +5,7 @@ require "open3"
 require "rbconfig"
 require "stringio"
 require "tempfile"
+require "support/placement"
 require "support/steps"
 require "support/summary"
 require "support/versions"
@@ -62,6 +63,18 @@ class TestCommandTest < Minitest::Test
     assert_match(/^0 runs, 0 assertions, 0 failures, 0 errors, 1 skips$/, out)
   end
 
+  def test_a_file_says_where_it_runs
+    place = placement("runs_on rubies: :ends, backends: :one, also: %i[yjit poll], except: %i[debug], short: false\n")
+    assert_equal [:ends, true, false], [place.rubies, place.one_backend?, place.short?]
+    assert_equal [true, true, false], [place.also?(:yjit), place.also?(:poll), place.also?(:newer_servers)]
+    assert_equal [true, false], [place.except?(:debug), place.except?(:portable)]
+    silent = placement("require \"test_helper\"\n")
+    assert_equal [:all, false, true], [silent.rubies, silent.one_backend?, silent.short?]
+    ["rubies: :end", "also: %i[yjut]", "short: 1", "when: :noon"].each do |wrong|
+      assert_raises(ArgumentError, wrong) { placement("runs_on #{wrong}\n") }
+    end
+  end
+
   def test_other_versions_are_named
     assert_equal ["json 2.7 -> 2.8", "logger (none) -> 1.6", "rack 3.0 -> (none)"],
       GemVersions.changes({"json" => "2.7", "rack" => "3.0", "rake" => "13"},
@@ -75,5 +88,15 @@ class TestCommandTest < Minitest::Test
     skip "no versions are written down for Ruby #{RUBY_VERSION}" if versions.empty?
 
     assert_empty GemVersions.changes(versions, GemVersions.locked(lock))
+  end
+
+  private
+
+  def placement(text)
+    Tempfile.create("placed") do |file|
+      file.write(text)
+      file.flush
+      Placement.of(file.path)
+    end
   end
 end

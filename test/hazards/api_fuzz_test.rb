@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/loop_helpers"
+
+runs_on short: false
 
 # Random sequences of the public API among kills and strikes. See api_fuzz.rb for what to do with the seed that a
 # failure prints. HEDDLE_STRESS sets the length in seconds.

@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "tmpdir"
 
+runs_on backends: :one, except: %i[portable]
+
 # Ruby's socket classes and what each can do: {TCPSocket, TCPServer, UDPSocket, UNIXSocket, UNIXServer, Socket} ×
 # {connect, accept, accept_nonblock, read, gets, write, recv, send}. Inside a run each call parks only its own fiber;
 # outside of a run all work as without Heddle.

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/loop_helpers"
+
+runs_on rubies: :ends, backends: :one, except: %i[portable], short: false
 
 # Random sequences of operations with the clients among kills and strikes. See client_fuzz.rb for what to do with the
 # seed that a failure prints. HEDDLE_STRESS sets the length in seconds.

@@ -9,6 +9,8 @@ require "io/wait"
 require "openssl"
 require "pty"
 
+runs_on also: %i[yjit]
+
 # IO#close under every kind of wait, from another task, from other threads and from a trap handler: the wait ends with
 # IOError, or with the error that the client documents, and nobody else notices.
 class CloseOfEveryWaitTest < Minitest::Test

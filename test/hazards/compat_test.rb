@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one, also: %i[yjit], except: %i[portable]
+
 # Each patch of heddle/compat: the program works with it, and the running Ruby has the defect without it. A Ruby
 # without the defect must not load the patch.
 class CompatTest < Minitest::Test

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on also: %i[yjit]
+
 # Contract test: hooks that only newer Rubies call, called here as those Rubies would.
 class ContractHooksTest < Minitest::Test
   include LoopHelpers

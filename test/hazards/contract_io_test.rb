@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "tempfile"
 
+runs_on also: %i[yjit]
+
 # Contract test: calls the hooks that move bytes as each Ruby version does, whichever Ruby runs this.
 class ContractIOTest < Minitest::Test
   include LoopHelpers

@@ -5,6 +5,8 @@ require "support/loop_helpers"
 require "minitest/mock"
 require "open3"
 
+runs_on backends: :one
+
 # When nothing is left that could wake any task, the run raises instead of hanging.
 class DeadlockTest < Minitest::Test
   include LoopHelpers

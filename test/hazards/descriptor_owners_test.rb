@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/loop_helpers"
 require "support/refusals"
 require "open3"
+
+runs_on rubies: :ends, backends: :one, except: %i[portable debug], short: false
 
 # A number that changes hands (from connect(2) to a Socket, from a descriptor to its duplicate) has one owner at every
 # moment at which an exception can arrive. With two owners, the second close hits whichever file has the number by

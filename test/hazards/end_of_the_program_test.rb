@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one
+
 # The end of a program (or thread) that has set a scheduler itself, while a fiber waits that would never end.
 class EndOfTheProgramTest < Minitest::Test
   include LoopHelpers

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one, except: %i[portable]
+
 # After a switch, fiber_switch in Ruby's cont.c looks at the fiber that it had switched to, to which it keeps only a
 # pointer: if that fiber has ended and was collected meanwhile, it frees a stack twice.
 class EndedFibersTest < Minitest::Test

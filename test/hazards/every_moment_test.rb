@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on also: %i[yjit]
+
 # Each way to strike at each moment of a task's life. The run ends with the strike's error, every `ensure` has run
 # once, nothing is left in the loop, and the next run works.
 class EveryMomentTest < Minitest::Test

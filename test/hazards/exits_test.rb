@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one
+
 # exit, abort, signals, Thread#raise and Thread#kill, wherever the fibers are when they strike. (Tests of the loop
 # check that they reach the caller of the outermost run while the loop polls.)
 class ExitsTest < Minitest::Test

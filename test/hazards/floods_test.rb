@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "heddle"
 require "heddle/net_http"
@@ -10,6 +8,8 @@ require "zlib"
 require "support/flooding_server"
 require "support/scripted_mysql"
 require "support/scripted_postgresql"
+
+runs_on rubies: :ends, backends: :one, except: %i[portable debug], short: false
 
 # Peers that always send more, so that their client never has to wait: only waits notice a deadline and let others
 # run. Within bounded work the deadline is noticed, other tasks and threads have their turn, and the connection is

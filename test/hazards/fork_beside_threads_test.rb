@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one
+
 # A fork while other threads work: the child has none of them, and Ruby's garbage collector, the locks and the queues
 # must not trip over what they left behind.
 class ForkBesideThreadsTest < Minitest::Test

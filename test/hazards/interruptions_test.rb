@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
+runs_on also: %i[yjit]
+
 # What can be raised in a task from outside (cancel, Fiber#raise, Timeout), in each of the task's states.
 class InterruptionsTest < Minitest::Test
   include LoopHelpers

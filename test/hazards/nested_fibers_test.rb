@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
+runs_on also: %i[yjit]
+
 # Fibers that tasks make and resume themselves: they may wait, and what strikes the task strikes there.
 class NestedFibersTest < Minitest::Test
   include LoopHelpers

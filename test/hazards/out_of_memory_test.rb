@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/refusals"
 
+runs_on rubies: :ends, backends: :one
+
 # Each allocation of the extension fails once, in turn: what was begun is undone, the caller gets NoMemoryError, and
 # the loop continues.
 class OutOfMemoryTest < Minitest::Test

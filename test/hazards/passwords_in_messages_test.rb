@@ -4,6 +4,8 @@ require "test_helper"
 require "heddle"
 require "heddle/memcached"
 
+runs_on backends: :one, except: %i[portable]
+
 # Messages end up in logs; passwords must not.
 class PasswordsInMessagesTest < Minitest::Test
   DATABASES = [

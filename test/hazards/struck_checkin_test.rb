@@ -5,6 +5,8 @@ require "minitest/mock"
 require "support/loop_helpers"
 require "tempfile"
 
+runs_on rubies: :ends, backends: :one
+
 # ActiveRecord gives a connection back to its pool, and Heddle first has it settled: struck meanwhile, the pool gets its
 # place back, and nobody gets the connection as it is.
 class StruckCheckinTest < Minitest::Test

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on also: %i[yjit]
+
 # What other code does to a waiting fiber through Fiber's own methods: the caller continues, and the fiber's `ensure`
 # blocks run.
 class StruckFibersTest < Minitest::Test

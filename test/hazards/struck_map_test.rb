@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on rubies: :ends, backends: :one
+
 # Thread#raise or Thread#kill strikes a thread that is in Heddle.map, at each moment at which Ruby lets one in. The
 # call ends, and so do all its blocks, most of which would wait for ever: each is cancelled.
 class StruckMapTest < Minitest::Test

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on rubies: :ends, backends: :one
+
 # Another thread's exception (Thread#raise, Thread#kill, Timeout.timeout) strikes a caller of Heddle::Semaphore and of
 # Heddle::ResourcePool, at each moment at which Ruby lets one in. All permits are there again, and nothing waits for one
 # in vain. What stands on them (DB::Pool, memcached, FiberPool) is safe by that.

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on rubies: :ends, backends: :one
+
 # Another thread's exception (Thread#raise, a Timeout) strikes FiberPool#spawn, at each moment at which Ruby lets one
 # in. The struck thread has no task, or one that runs or waits in the queue; the pool has all its places again.
 class StruckPoolTest < Minitest::Test

@@ -4,6 +4,8 @@ require "test_helper"
 require "heddle"
 require "heddle/worker_threads"
 
+runs_on rubies: :ends, backends: :one
+
 # Another thread's exception (Thread#raise, Timeout.timeout) strikes a caller that hands a job to a worker thread, at
 # the end of each call. The place of the thread that was about to start is not lost: with all places lost, later jobs
 # would wait for ever.

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on backends: :one
+
 # A thread that ends while tasks wait: Ruby crashes on a fiber that is left in the list of a Mutex or a thread.
 class ThreadEndTest < Minitest::Test
   include LoopHelpers

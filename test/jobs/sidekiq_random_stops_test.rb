@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/loop_helpers"
 require "support/sidekiq_helpers"
+
+runs_on rubies: :newest, short: false
 
 # Processes that are stopped and killed at random, with libraries that hold something for each job: slots of
 # sidekiq-throttled, locks of sidekiq-unique-jobs, steps of ActiveJob::Continuable. No job is lost, and what was held

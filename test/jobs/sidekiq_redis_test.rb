@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/shaping_proxy"
 require "support/sidekiq_helpers"
+
+runs_on short: false
 
 # A Redis that restarts, is slow, or cannot be reached for a while, under load: every job is accounted for.
 #

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "json"
 require "stringio"
 require "heddle/lab"
+
+runs_on short: false
 
 # The benches of databases, run once with little work.
 class DBBenchTest < Minitest::Test

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "json"
 require "rexml/document"
@@ -9,6 +7,8 @@ require "socket"
 require "stringio"
 require "tmpdir"
 require "heddle/lab"
+
+runs_on short: false
 
 # `heddle bench http` and `heddle bench report`, as a whole.
 class HTTPBenchTest < Minitest::Test

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "json"
 require "open3"
 require "openssl"
 require "socket"
 require "heddle/lab"
+
+runs_on short: false
 
 # Every client that `heddle bench http` measures does what it is told, whichever library it is.
 class HTTPClientsTest < Minitest::Test

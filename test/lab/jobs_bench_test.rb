@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "heddle/lab"
+
+runs_on short: false
 
 # The tables of the bench of jobs, from measures that are made up.
 class JobsBenchTest < Minitest::Test

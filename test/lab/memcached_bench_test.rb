@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "json"
 require "stringio"
 require "heddle/lab"
+
+runs_on short: false
 
 # The bench of memcached's clients, once with little work: that each does what it claims, not how fast this machine
 # is.

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "heddle/lab"
 require "net/http"
@@ -10,6 +8,8 @@ require "socket"
 require "support/dead_network"
 require "support/sanitized_server"
 require "tmpdir"
+
+runs_on short: false
 
 # Each setting of the proxy, with real servers. Times are bounded loosely above, and strictly below: bytes never come
 # too early.

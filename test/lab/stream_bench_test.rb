@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "json"
 require "stringio"
 require "heddle/lab"
+
+runs_on short: false
 
 # The bench of streams, once with one round: that it measures what it claims, not how fast this machine is.
 class StreamBenchTest < Minitest::Test

@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
+runs_on also: %i[yjit]
+
 class CancelTest < Minitest::Test
   include LoopHelpers
 

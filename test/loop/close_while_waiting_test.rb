@@ -5,6 +5,8 @@ require "support/loop_helpers"
 require "support/native_calls"
 require "io/wait"
 
+runs_on also: %i[poll]
+
 # An IO that is closed while a fiber waits for it: the wait ends in IOError, as in a thread.
 class CloseWhileWaitingTest < Minitest::Test
   include LoopHelpers

@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/hosts"
 
+runs_on also: %i[yjit]
+
 class CompactionTest < Minitest::Test
   include LoopHelpers
 

@@ -5,6 +5,8 @@ require "support/loop_helpers"
 require "support/native_calls"
 require "io/wait"
 
+runs_on also: %i[poll]
+
 # Descriptor numbers are reused at once; the kernel's state of the old file must not be taken for the new one.
 class DescriptorReuseTest < Minitest::Test
   include LoopHelpers

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on also: %i[yjit]
+
 # Heddle.spawn and pools reuse their fibers. A task must not find state of the previous task there.
 class FiberReuseTest < Minitest::Test
   include LoopHelpers

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on also: %i[yjit]
+
 # After a collection the current fiber has to run Ruby's finalizers; while they are pending Ruby refuses to release
 # the GVL, and a loop that only checks for interrupts would spin.
 class FinalizersTest < Minitest::Test

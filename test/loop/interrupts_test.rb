@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "timeout"
 
+runs_on also: %i[yjit poll]
+
 # Signals, Thread#raise and Thread#kill that arrive while the loop polls go to the caller of the outermost run, which
 # ends its tasks in order; never to the task whose wait polled.
 class InterruptsTest < Minitest::Test

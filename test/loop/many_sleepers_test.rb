@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on rubies: :ends, backends: :one
+
 class ManySleepersTest < Minitest::Test
   include LoopHelpers
 

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/loop_helpers"
 
+runs_on also: %i[yjit poll]
+
 # Fibers are switched by transfer (doc/adr/0001-transfer-not-resume.md): its benefits and its costs.
 class TransferTest < Minitest::Test
   include LoopHelpers

@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "io/wait"
 
+runs_on also: %i[poll]
+
 class TwoFibersOnOneDescriptorTest < Minitest::Test
   include LoopHelpers
 

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "shared/memcached_poison"
+
+runs_on short: false
 
 # The same within TLS.
 class MemcachedPoisonTLSTest < Minitest::Test

@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/dead_network"
 
+runs_on rubies: :ends, backends: :one
+
 # The names of addresses: while a task waits for a slow answer, other tasks run.
 class AddressNamesTest < Minitest::Test
   include LoopHelpers

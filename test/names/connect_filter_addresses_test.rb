@@ -4,6 +4,8 @@ require "test_helper"
 require "support/connect_filter_helpers"
 require "support/dead_network"
 
+runs_on rubies: :ends, backends: :one
+
 # What a filter for connects has checked is what is connected to.
 class ConnectFilterAddressesTest < Minitest::Test
   include ConnectFilterHelpers

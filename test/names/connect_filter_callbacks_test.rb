@@ -4,6 +4,8 @@ require "test_helper"
 require "support/connect_filter_helpers"
 require "timeout"
 
+runs_on rubies: :ends, backends: :one
+
 # What a filter for connects may do: raise, wait, connect, and change the filters.
 class ConnectFilterCallbacksTest < Minitest::Test
   include ConnectFilterHelpers

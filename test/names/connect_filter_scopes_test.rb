@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/connect_filter_helpers"
 
+runs_on rubies: :ends, backends: :one
+
 # Which filters bind a connect: of blocks, tasks, fibers, forks and Ractors.
 class ConnectFilterScopesTest < Minitest::Test
   include ConnectFilterHelpers

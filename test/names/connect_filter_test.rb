@@ -4,6 +4,8 @@ require "test_helper"
 require "support/connect_filter_helpers"
 require "support/hosts"
 
+runs_on rubies: :ends, backends: :one
+
 # Heddle.connect_filter: no way of connecting goes around the filters. Which filters bind, what they may do, and that
 # the checked address is what is connected to: connect_filter_*_test.rb.
 class ConnectFilterTest < Minitest::Test

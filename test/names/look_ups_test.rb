@@ -5,6 +5,8 @@ require "support/loop_helpers"
 require "io/wait"
 require "socket"
 
+runs_on backends: :one
+
 # Methods that take the name of a host or of a service: in a task each answers as beside it, where the method is Ruby's
 # own.
 class LookUpsTest < Minitest::Test

@@ -4,6 +4,8 @@ require "test_helper"
 require "heddle"
 require "ipaddr"
 
+runs_on rubies: :ends, backends: :one
+
 # Heddle::ConnectFilter::PUBLIC against the rows of the registries, and against IPAddr at random.
 class PublicAddressesTest < Minitest::Test
   PUBLIC = Heddle::ConnectFilter::PUBLIC

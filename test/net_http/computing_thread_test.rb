@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "net/http"
 
+runs_on rubies: :ends, except: %i[portable newest_net_http]
+
 # Beside a thread that computes, each release of the GVL may cost 100 ms: an accelerated Net::HTTP releases it once
 # for a late reply, and not at all to connect, to check whether the connection is still open, or to close.
 class NetHTTPComputingThreadTest < Minitest::Test

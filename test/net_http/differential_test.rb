@@ -7,6 +7,8 @@ require "support/scripted_http_server"
 require "heddle"
 require "heddle/net_http"
 
+runs_on also: %i[yjit]
+
 # The same exchanges with stock and with accelerated Net::HTTP: their results must not differ. In three cases one runs
 # the accelerated in a task and one the stock, where bytes take other paths than in a thread.
 #

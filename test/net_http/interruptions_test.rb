@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
+
+runs_on also: %i[yjit], except: %i[newest_net_http]
 begin
   require "async"
 rescue LoadError

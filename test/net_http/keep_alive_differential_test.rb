@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/http_cases"
 require "support/http_results"
 require "support/scripted_http_server"
 require "heddle"
 require "heddle/net_http"
+
+runs_on rubies: :ends, except: %i[portable], short: false
 
 # Conversations of several sessions with two servers, by stock Net::HTTP and with kept connections: callers must see
 # the same. The servers close connections at any moment, leave bytes over and send wrong lengths, and note each request:

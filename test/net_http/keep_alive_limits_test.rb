@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/keep_alive_helpers"
 
+runs_on rubies: :ends, except: %i[portable]
+
 # How long kept connections stay, and how many.
 class KeepAliveLimitsTest < Minitest::Test
   include KeepAliveHelpers

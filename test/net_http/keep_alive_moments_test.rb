@@ -7,6 +7,8 @@ require "support/keeping_server"
 require "heddle/net_http"
 require "heddle"
 
+runs_on rubies: :ends
+
 # An exception at every moment at which the code that keeps connections runs: before and after each of its lines and
 # calls. Whatever was left half done, no connection has two owners, no answer goes to another's question, and no
 # descriptor is lost. Each run takes some of the moments, another run others; with HEDDLE_STRESS it takes all.

@@ -4,6 +4,8 @@ require "test_helper"
 require "stringio"
 require "support/keep_alive_helpers"
 
+runs_on rubies: :ends
+
 # What becomes of a request that meets a server which has closed the kept connection.
 class KeepAliveRetriesTest < Minitest::Test
   include KeepAliveHelpers

@@ -7,6 +7,8 @@ require "support/loop_helpers"
 require "heddle/net_http"
 require "heddle"
 
+runs_on rubies: :ends
+
 # How often a session waits for a server that is far away: each connect, and each time that the client has to read
 # before it goes on writing, is a round trip.
 class KeepAliveRoundTripsTest < Minitest::Test

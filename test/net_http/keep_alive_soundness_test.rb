@@ -5,6 +5,8 @@ require "stringio"
 require "tempfile"
 require "support/keep_alive_helpers"
 
+runs_on rubies: :ends
+
 # Connections on which something was out of order are not kept: whoever got them next might get the answer to a request
 # of somebody else.
 class KeepAliveSoundnessTest < Minitest::Test

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "securerandom"
 require "support/keeping_server"
 require "heddle/net_http"
 require "heddle"
+
+runs_on rubies: :ends, short: false
 
 # A hundred tasks and twenty threads at once, at random: sessions that end well, are left, time out, are struck or
 # cancelled, while the server closes, is late and leaves bytes over. Each answer names its request.

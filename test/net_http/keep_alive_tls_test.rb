@@ -9,6 +9,8 @@ require "support/loop_helpers"
 require "heddle/net_http"
 require "heddle"
 
+runs_on rubies: :ends
+
 # Kept connections over TLS: which settings they must share, sessions that are resumed, and how they end.
 class KeepAliveTLSTest < Minitest::Test
   include LoopHelpers

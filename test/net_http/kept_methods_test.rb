@@ -5,6 +5,8 @@ require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
+runs_on also: %i[yjit], except: %i[portable]
+
 # Programs keep a method under another name and put their own in its place, which calls the one that they kept: httplog
 # does so with connect, stubs with any method. Their method, ours and the library's are each called once.
 class NetHTTPKeptMethodsTest < Minitest::Test

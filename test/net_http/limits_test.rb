@@ -5,6 +5,8 @@ require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
+runs_on rubies: :ends
+
 # What a reply may have at most, and how a body is framed, is for the program's own version of Net::HTTP to say. Only
 # a version without limits gets one: that of the newer ones. Each reply is read by stock and by accelerated Net::HTTP,
 # in one piece and byte by byte, in threads and in tasks: the responses, the errors and what is left unread must not

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 require "objspace"
+
+runs_on rubies: :ends, except: %i[portable newest_net_http], short: false
 
 # C code's references to Ruby objects, while the GC frees and moves what it can; and a process in which everything
 # exists twice.

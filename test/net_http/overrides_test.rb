@@ -7,6 +7,8 @@ require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
+runs_on also: %i[yjit], except: %i[portable]
+
 # A program's override is called, wherever it is: in a subclass, on one object, in its own String, in a module in
 # front.
 class NetHTTPOverridesTest < Minitest::Test

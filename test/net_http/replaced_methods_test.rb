@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 
+runs_on except: %i[portable]
+
 # The classes of Net::HTTP after ours have replaced methods there, however that went.
 class NetHTTPReplacedMethodsTest < Minitest::Test
   include LoopHelpers

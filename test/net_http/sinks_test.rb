@@ -7,6 +7,8 @@ require "support/scripted_http_server"
 require "tempfile"
 require "heddle/net_http"
 
+runs_on also: %i[yjit], except: %i[portable]
+
 # Bodies that are read into files and similar destinations: those have taken the bytes when << returns, so the next
 # bytes use the same memory. A destination that may keep a String gets a new one each time.
 class NetHTTPSinksTest < Minitest::Test

@@ -6,6 +6,8 @@ require "delegate"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
+runs_on also: %i[yjit], except: %i[portable]
+
 # Switching the fast path on and off, and leaving to stock what a program has overridden.
 class SwitchingTest < Minitest::Test
   include LoopHelpers

@@ -11,6 +11,8 @@ require "support/scripted_http_server"
 require "heddle/net_http"
 require "heddle"
 
+runs_on rubies: :ends
+
 # Request bodies from readers: the same bytes arrive as with stock, from any source, and the source is left at the
 # same position as by stock.
 class NetHTTPUploadTest < Minitest::Test

@@ -4,6 +4,8 @@ require "test_helper"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 
+runs_on also: %i[yjit], except: %i[portable newest_net_http]
+
 # Libraries that use or patch Net::HTTP, loaded before Heddle and after it: the fast path is taken either way.
 class NetHTTPAnyOrderTest < Minitest::Test
   include LoopHelpers

@@ -12,6 +12,8 @@ require "heddle/net_http"
 require "heddle"
 require "heddle/lab/load_server"
 
+runs_on except: %i[portable newest_net_http]
+
 # Libraries that use Net::HTTP, with real servers: they get what they ask for, and all of it by the fast path.
 class NetHTTPLibrariesTest < Minitest::Test
   hard_deadline 180

@@ -8,6 +8,8 @@ require "tmpdir"
 require "zlib"
 require "support/loop_helpers"
 
+runs_on except: %i[portable newest_net_http]
+
 # RubyGems' own client with an index of gems: it finds, fetches and installs gems, all by the fast path. Its Net::HTTP
 # is Ruby's own, and a copy in newer versions.
 class NetHTTPRubyGemsTest < Minitest::Test

@@ -6,6 +6,8 @@ require "tmpdir"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 
+runs_on except: %i[portable newest_net_http]
+
 # WebMock and VCR put their own classes in Net::HTTP's place. Whichever is loaded first: stubs answer stubbed
 # requests, the others take the fast path, and each can be switched off without the other.
 class NetHTTPStubsTest < Minitest::Test

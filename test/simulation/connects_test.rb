@@ -4,6 +4,8 @@ require "test_helper"
 require "support/simulated"
 require "socket"
 
+runs_on rubies: :ends
+
 # Connects to names with several addresses, of which some refuse, some hang, some are nobody's, and some accept.
 class SimulatedConnectsTest < Minitest::Test
   include Simulated

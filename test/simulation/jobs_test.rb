@@ -4,6 +4,8 @@ require "test_helper"
 require "support/simulated"
 require "logger"
 
+runs_on rubies: :ends
+
 # Sidekiq's engine with Heddle's dispatcher, in front of a Redis that is slow and fails: whenever the process stops,
 # each job has been done, or is in its queue, or is to be tried again, and only one of these.
 class SimulatedJobsTest < Minitest::Test

@@ -5,6 +5,8 @@ require "support/simulated"
 require "heddle/net_http"
 require "net/http"
 
+runs_on rubies: :ends
+
 # Accelerated Net::HTTP with kept connections, against servers that number their answers.
 class SimulatedKeptConnectionsTest < Minitest::Test
   include Simulated

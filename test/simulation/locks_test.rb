@@ -4,6 +4,8 @@ require "test_helper"
 require "support/simulated"
 require "monitor"
 
+runs_on rubies: :ends
+
 # Ruby's locks and queues, among tasks that are cancelled and run out of time at any moment.
 class SimulatedLocksTest < Minitest::Test
   include Simulated

@@ -5,6 +5,8 @@ require "support/simulated"
 require "support/simulated_memcached"
 require "heddle/memcached"
 
+runs_on rubies: :ends
+
 # A ring of memcached servers that die, are parted, come back and answer slowly, among callers that are cancelled and
 # run out of time.
 class SimulatedMemcachedTest < Minitest::Test

@@ -6,6 +6,8 @@ require "support/pool_model"
 require "support/simulated_mysql"
 require "heddle/db/mysql" # before the first world: what is loaded within one moves the rest of it
 
+runs_on rubies: :ends
+
 # A pool of connections to MySQL, whose users are cancelled, run out of time and lose their server at any moment.
 class SimulatedMySQLTest < Minitest::Test
   include Simulated

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/past_faults"
 
+runs_on rubies: :oldest
+
 # The models find faults that this library has had: script/find-past-faults looks for all of them, this for some that
 # need no compiler.
 class PastFaultsTest < Minitest::Test

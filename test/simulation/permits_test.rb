@@ -7,6 +7,8 @@ require "heddle/executor"
 require "heddle/memcached"
 require "tmpdir"
 
+runs_on rubies: :ends
+
 # All that hands out permits (places of pools, connections, a database's lock), among users that are cancelled and run
 # out of time at any moment: there are never more users than permits, they come in the order of their requests, and each
 # permit comes back.

@@ -5,6 +5,8 @@ require "support/simulated"
 require "support/certificates"
 require "openssl"
 
+runs_on rubies: :ends
+
 # A stream against a peer whose bytes are known beforehand, over links that cut, delay, stall and reset: all bytes come
 # in their order, none is lost or doubled, each operation ends within its time, and a stream that was interrupted says
 # so from then on.

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/simulated"
 
+runs_on rubies: :ends
+
 # Random trees of tasks, deadlines, shields, clean-up and joins, among cancels. Beside each task stands an account of
 # what binds it; each wait has to end exactly when that account says, and with what it says.
 class SimulatedTasksTest < Minitest::Test

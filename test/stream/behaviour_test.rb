@@ -3,6 +3,8 @@
 require "test_helper"
 require "shared/stream_behaviour"
 
+runs_on rubies: :ends
+
 # In each way to wait, over TCP and over TLS.
 %i[thread fiber async].each do |wait|
   [false, true].each do |tls|

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/stream_helpers"
 
+runs_on rubies: :ends
+
 # A reader and a writer at the same time, and reads that first have to send something, with peers that read nothing.
 class StreamBothDirectionsTest < Minitest::Test
   include StreamHelpers

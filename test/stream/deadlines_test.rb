@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/stream_helpers"
 
+runs_on rubies: :ends
+
 # Of all limits of an operation the earliest counts, in whichever order they were set.
 class StreamDeadlinesTest < Minitest::Test
   include StreamHelpers

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/stream_helpers"
 
+runs_on rubies: :ends
+
 # Hazards around a stream: two users at once, forks, garbage collection, memory, threads that compute.
 class StreamHazardsTest < Minitest::Test
   include StreamHelpers

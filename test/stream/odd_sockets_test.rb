@@ -6,6 +6,8 @@ require "fcntl"
 require "pty"
 require "tempfile"
 
+runs_on rubies: :ends
+
 # Heddle::Stream.new takes sockets that other code has made, in any state.
 class StreamOddSocketsTest < Minitest::Test
   include StreamHelpers

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/stream_helpers"
 
+runs_on rubies: :ends
+
 # Piggybacked bytes precede the next message, however the previous one was sent.
 class StreamPiggybackTest < Minitest::Test
   include StreamHelpers

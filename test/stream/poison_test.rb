@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "support/stream_helpers"
+
+runs_on rubies: :ends, short: false
 
 # An exchange is broken at every byte of its reply, in every way. The result is the right answer or an error, in time,
 # and a closed stream: never a hang, never bytes of another answer.

@@ -7,6 +7,8 @@ require "tmpdir"
 require_relative "../../examples/stream_sphinx"
 require_relative "../../examples/stream_stand_in"
 
+runs_on rubies: :ends
+
 # Unmodified clients that get a stream instead of a socket.
 class StreamStandInTest < Minitest::Test
   include StreamHelpers

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/stream_helpers"
 
+runs_on rubies: :ends
+
 # The cost of a request: three system calls, including its deadline.
 class StreamSystemCallsTest < Minitest::Test
   include StreamHelpers

@@ -3,6 +3,8 @@
 require "test_helper"
 require "support/stream_helpers"
 
+runs_on rubies: :ends
+
 # Two fibers or threads at one stream: calls that would mix their bytes are refused before anything is lost, and the
 # others do not disturb each other.
 class StreamTwoUsersTest < Minitest::Test

@@ -4,12 +4,14 @@ require "open3"
 require "tempfile"
 require "tmpdir"
 require_relative "locale"
+require_relative "placement"
 require_relative "steps"
 require_relative "summary"
 require_relative "versions"
 
 # What bin/test does once the machine is set up: it checks, builds, runs the suites on each Ruby and backend, and
-# prints what ran where. Everything that it starts has a deadline.
+# prints what ran where. Everything that it starts has a deadline. The rules here are of folders; what a file says
+# itself, Placement knows.
 class TestMatrix
   ROOT = File.expand_path("../..", __dir__)
   FLOOR = "3.1"
@@ -22,54 +24,19 @@ class TestMatrix
   # run on it in the portable build, and the hazards on newer Rubies.
   ON_POLL = %w[loop].freeze
   ON_NEWER_POLL = %w[hazards].freeze
-  # Hazards that are kept with the loop.
-  HAZARDS_OF_THE_LOOP =
-    %r{/loop/(interrupts|descriptor_reuse|close_while_waiting|transfer|two_fibers_on_one_descriptor)_test}
   # These test other things than the loop, or other programs: they run once a Ruby, on the backend that Heddle
   # chooses.
   ONCE = %w[lab memcached db wire net_http stream unmodified rails neverblock processes offload jobs blocking_mode
     simulation documents].freeze
-  # So do these of the other suites: what they test takes the same way on all backends. They are about Ruby's fibers,
-  # threads, signals and collector, about pools, and about rules for addresses; how forks, signals and look-ups end a
-  # backend's own wait, other files test on each one.
-  SAME_ON_ALL_BACKENDS = %r{
-    /(hazards/(floods|descriptor_owners|client_fuzz|out_of_memory|compat|class_diagram|passwords_in_messages
-              |struck_(pool|permits|worker_threads|map|checkin)
-              |ended_fibers|thread_end|exits|end_of_the_program|deadlock|fork_beside_threads)
-    |deadlines/(helper_thread|timeout_shared_timers|timeout_stock|driver_fibers|lazy_loading|deadline_in_threads)
-    |loop/many_sleepers
-    |names/(connect_filter(_\w+)?|address_names|look_ups|public_addresses)
-    )_test}x
-  # Long tests of what does not depend on Ruby's version: not on the Rubies between, nor in the portable build.
-  ON_ENDS = %r{/(hazards/(floods|descriptor_owners|client_fuzz)|net_http/(memory|computing_thread
-    |keep_alive_differential))_test}x
-  # Nor do these run on the Rubies between: they test code of ours that meets nothing there which neither end has.
-  # They are about bytes of streams, rules for addresses, pools and maps, failed allocations, and kept connections; how
-  # these use Net::HTTP, `keep_alive_test` and the tests of replaced methods cover on each Ruby.
-  NOT_BETWEEN = %r{#{ON_ENDS}
-    |/(stream/(behaviour|both_directions|deadlines|hazards|odd_sockets|piggyback|poison|stand_in|system_calls|two_users)
-    |names/(connect_filter(_\w+)?|address_names|public_addresses)
-    |hazards/(struck_(pool|permits|worker_threads|map|checkin)|out_of_memory)
-    |loop/many_sleepers
-    |net_http/(keep_alive_\w+|use_keep_alive|upload|limits)
-    |simulation/(?!simul)\w+
-    )_test}x
   # These depend on Ruby's version, and so run on newer Rubies too.
   ON_NEWER = %w[loop hazards names deadlines net_http stream neverblock faults simulation].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
   ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "rails", "processes", "offload", "jobs",
     "blocking_mode", "documents"].freeze
-  # Documents say the same to every Ruby. Commands run on the newest one if it is there; the benches, each with
-  # little work, on the Ruby that bin/heddle takes by itself. Whether the models find faults does not depend on Ruby.
-  ONLY_ON_FLOOR = %r{/documents/bench_commands|/simulation/past_faults}
-  ONLY_ON_NEWEST = %r{/(documents/(commands|gem_install)|jobs/sidekiq_random_stops)_test}
-
   # This Ruby runs in the chroot of Debian unstable, with servers that are newer than this machine's. There run the
   # database tests for which the server's version matters.
   BESIDE_NEWER_SERVERS = "3.4"
-  ON_NEWER_SERVERS = %r{db/(?:postgresql(?:_types|_login|_cancel|_interrupted|_versions|_pgbouncer|_binary_copy)?
-    |mysql(?:_types|_session)?)_test}x
   PRINT_VERSIONS = "puts %i[PostgreSQL MariaDB].map { |name| Heddle::Lab::Servers.const_get(name).new.version }"
 
   # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features. The build
@@ -77,21 +44,11 @@ class TestMatrix
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
   # The portable build runs the tests of all that waits; the build with assertions runs those of the loop.
   ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards names deadlines stream net_http]}.freeze
-  # In these, nothing waits in another way than on Linux: they are about objects, the lock and other libraries, about
-  # which methods are replaced, and about which sessions share a connection.
-  NOT_PORTABLE = %r{#{ON_ENDS}|/hazards/(ended_fibers|compat|class_diagram|passwords_in_messages)
-    |/net_http/(use_|overrides|replaced_methods|kept_methods|switching|sinks|keep_alive_(keys|limits))}x
-  # Long tests of what the system and a peer see, in which assertions about the loop's own state tell nothing more.
-  NOT_WITH_ASSERTIONS = %r{/hazards/(floods|descriptor_owners)_test}
-  NOT_ON_BUILDS = {"debug" => NOT_WITH_ASSERTIONS, "portable" => NOT_PORTABLE}.freeze
 
   # Programs may have a newer Net::HTTP than their Ruby came with.
   NEWEST_NET_HTTP = %w[net-http net-protocol].freeze
   NET_HTTP_FOLDER = "tmp/net-http"
   ON_NEWEST_NET_HTTP = FLOOR # the farthest from its own
-  # Not run with it: other libraries, since aws-sdk-core's own patch calls a method of Net::HTTP that newer versions
-  # lack; and tests in which only our own C takes part.
-  NOT_ON_NEWEST_NET_HTTP = %r{/(use_|memory|interruptions|computing_thread)}
 
   GEM_INSTALL = %w[gem install --silent --no-document --ignore-dependencies --install-dir].freeze
 
@@ -99,11 +56,6 @@ class TestMatrix
   # method, methods that are prepended or replaced after their callers were compiled, and stacks that a GC scans and
   # compacts. The second call of a method compiles it; processes that a test starts have Ruby's own threshold.
   YJIT = {"RUBYOPT" => "--yjit --yjit-call-threshold=2", "RUBY_YJIT_ENABLE" => "1"}.freeze
-  ON_YJIT = %r{/(loop/(transfer|interrupts|cancel|finalizers|compaction|fiber_reuse)
-    |deadlines/(deadline_in_tasks|timeout|nested_scopes)
-    |hazards/(struck_fibers|every_moment|interruptions|contract_hooks|contract_io|compat|nested_fibers
-             |close_of_every_wait)
-    |net_http/(differential|interruptions|overrides|kept_methods|use_in_any_order|switching|sinks))_test}x
 
   # Cells that run at once. They share the slots for test files (see slots.rb), so that the last long file of one does
   # not leave the processors idle.
@@ -113,11 +65,9 @@ class TestMatrix
   # The oldest ActiveRecord whose connections belong to fibers; the bundles have newer ones.
   OLDEST_ACTIVE_RECORD = %w[activerecord activemodel activesupport].freeze
   ACTIVE_RECORD_FOLDER = "tmp/active-record"
-  ON_OLDEST_ACTIVE_RECORD = %r{unmodified/(active_record|sqlite3)}
 
-  # Without options, tests with this comment do not run: they are long, and rarely the only ones that fail.
-  LONG = "# bin/test: only with --all"
-  # What then runs on the newest Ruby, and on other backends than the one that Heddle chooses. The oldest has no Rails.
+  # What runs without options on the newest Ruby, and on other backends than the one that Heddle chooses. The oldest
+  # has no Rails.
   ON_NEWEST_IN_SHORT = %w[loop deadlines hazards rails].freeze
 
   USAGE = <<~TEXT
@@ -290,14 +240,16 @@ class TestMatrix
   def cells(rubies)
     rubies.flat_map do |ruby|
       files = files_for(ruby)
-      files = files.grep_v(ONLY_ON_NEWEST) if ruby != NEWEST && rubies.include?(NEWEST) && @paths.empty?
+      files = files.reject { |file| of(file).rubies == :newest } if beside_newest?(ruby, rubies)
       once, each = files.partition do |file|
-        ONCE.include?(suite(file)) || SAME_ON_ALL_BACKENDS.match?(file) || (short? && ruby != rubies.first)
+        ONCE.include?(suite(file)) || of(file).one_backend? || (short? && ruby != rubies.first)
       end
       usable = each.empty? ? [] : backends_for(ruby).select { |backend| usable?(ruby, backend) }
       [*usable.map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }, Cell.new(ruby, nil, once)]
     end.reject { |cell| cell.files.empty? }
   end
+
+  def beside_newest?(ruby, rubies) = ruby != NEWEST && rubies.include?(NEWEST) && @paths.empty?
 
   # Everything that was asked for by name.
   def for_backend(ruby, backend, files)
@@ -305,7 +257,7 @@ class TestMatrix
     return files.select { |file| suite(file) == "loop" } if short? && backend != BACKENDS.first
     if backend == "poll"
       suites = (ruby == FLOOR) ? ON_POLL : ON_NEWER_POLL
-      return files.select { |file| suites.include?(suite(file)) || HAZARDS_OF_THE_LOOP.match?(file) }
+      return files.select { |file| suites.include?(suite(file)) || of(file).also?(:poll) }
     end
 
     with_assertions = ruby == FLOOR && backend == BACKENDS.first && everything?
@@ -327,7 +279,7 @@ class TestMatrix
       return not_beside_newer_servers("Ruby #{BESIDE_NEWER_SERVERS} runs beside #{version}, this machine has #{own}")
     end
 
-    [Cell.new(BESIDE_NEWER_SERVERS, nil, Dir["test/**/*_test.rb"].grep(ON_NEWER_SERVERS).sort, nil, nil, nil,
+    [Cell.new(BESIDE_NEWER_SERVERS, nil, files_also(:newer_servers), nil, nil, nil,
       "PostgreSQL #{version}, MariaDB #{mariadb}")]
   end
 
@@ -343,7 +295,7 @@ class TestMatrix
     return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 600, *GEM_INSTALL, NET_HTTP_FOLDER, *names)
 
     libraries = NEWEST_NET_HTTP.map { |name| newest_library(NET_HTTP_FOLDER, name) }
-    files = Dir["test/net_http/**/*_test.rb"].grep_v(NOT_ON_NEWEST_NET_HTTP).sort
+    files = Dir["test/net_http/**/*_test.rb"].sort.reject { |file| of(file).except?(:newest_net_http) }
     [Cell.new(ON_NEWEST_NET_HTTP, nil, files, nil, libraries)]
   end
 
@@ -354,7 +306,7 @@ class TestMatrix
       *OLDEST_ACTIVE_RECORD.map { |name| "#{name}:#{GemVersions.of("beside").fetch(name)}" })
 
     libraries = OLDEST_ACTIVE_RECORD.map { |name| newest_library(ACTIVE_RECORD_FOLDER, name) }
-    [Cell.new(FLOOR, nil, Dir["test/**/*_test.rb"].grep(ON_OLDEST_ACTIVE_RECORD).sort, nil, libraries)]
+    [Cell.new(FLOOR, nil, files_also(:oldest_active_record), nil, libraries)]
   end
 
   def newest_library(folder, name)
@@ -370,7 +322,7 @@ class TestMatrix
       system("script/with-ruby", ruby, "ruby", "--yjit", "-e", "exit(RubyVM::YJIT.enabled?)", %i[out err] => File::NULL)
     }
     @summary.not_run("YJIT", "no Ruby of #{newer.join(", ")} was built with it") if newer.any? && !found
-    found ? [Cell.new(found, nil, Dir["test/**/*_test.rb"].grep(ON_YJIT).sort, nil, nil, true)] : []
+    found ? [Cell.new(found, nil, files_also(:yjit), nil, nil, true)] : []
   end
 
   # Only where no option limits what runs.
@@ -378,34 +330,39 @@ class TestMatrix
     return [] unless rubies.include?(FLOOR) && everything?
 
     @builds.map do |build|
-      files = files_for(FLOOR).select { |file| ON_BUILDS.fetch(build).include?(suite(file)) }
-      Cell.new(FLOOR, BUILDS.fetch(build), files.grep_v(NOT_ON_BUILDS.fetch(build)), build)
+      files = files_for(FLOOR).select do |file|
+        ON_BUILDS.fetch(build).include?(suite(file)) && !of(file).except?(build.to_sym)
+      end
+      Cell.new(FLOOR, BUILDS.fetch(build), files, build)
     end
   end
 
   def files_for(ruby)
     return named_files unless @paths.empty?
 
-    all = Dir["test/**/*_test.rb"].sort
-    return short_files(ruby, all) if short?
-    return all unless NEWER.include?(ruby)
-    return all.select { |file| ON_NEWEST.include?(suite(file)) }.grep_v(ONLY_ON_FLOOR) if ruby == NEWEST
+    return short_files(ruby) if short?
+    return all_files unless NEWER.include?(ruby)
 
-    all.select { |file| ON_NEWER.include?(suite(file)) }.grep_v(NOT_BETWEEN).grep_v(ONLY_ON_FLOOR)
+    suites, rubies = (ruby == NEWEST) ? [ON_NEWEST, %i[all ends newest]] : [ON_NEWER, %i[all newest]]
+    all_files.select { |file| suites.include?(suite(file)) && rubies.include?(of(file).rubies) }
   end
 
-  def short_files(ruby, all)
-    all = all.reject { |file| File.foreach(file).first(5).any? { |line| line.start_with?(LONG) } }
-    (ruby == rubies.first) ? all : all.select { |file| ON_NEWEST_IN_SHORT.include?(suite(file)) }
+  def short_files(ruby)
+    short = all_files.select { |file| of(file).short? }
+    (ruby == rubies.first) ? short : short.select { |file| ON_NEWEST_IN_SHORT.include?(suite(file)) }
   end
+
+  def all_files = Dir["test/**/*_test.rb"].sort
+
+  def files_also(cell) = all_files.select { |file| of(file).also?(cell) }
 
   def named_files
     @paths.flat_map { |path| File.directory?(path) ? Dir["#{path}/**/*_test.rb"].sort : [path] }
   end
 
-  def suite(file)
-    TestSummary.suite(file)
-  end
+  def suite(file) = TestSummary.suite(file)
+
+  def of(file) = Placement.of(file)
 
   # If the kernel refuses io_uring, these do not run; if Heddle refuses it on a kernel that has it, that is a failure.
   def usable?(ruby, backend)

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# bin/test: only with --all
-
 require "test_helper"
 require "unmodified/unmodified_test_case"
 require "support/solid_queue_app"
+
+runs_on short: false
 
 # Solid Queue's workers with fibers, as its own bin/jobs runs them, on Heddle's loop by heddle/async. A worker is
 # stopped in the middle, then the supervisor: each job is done once, or handed back.
