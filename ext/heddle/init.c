@@ -8,7 +8,7 @@
     function(fork) function(main_ractor) function(gvl) function(scope) function(scope_error) function(scope_fiber) \
     function(foreign_scope) function(own_thread) function(thread_scope) function(deadline_methods) function(timeout) \
     function(callers) function(early_wake) function(deferred) function(trap_handlers) function(relock) \
-    function(scheduler) function(guests) function(carrier) function(current) function(task_end) function(task_run) \
+    function(scheduler) function(guests) function(worker_fiber) function(current) function(task_end) function(task_run) \
     function(task_class) function(run) function(gate) function(semaphore) function(resource_pool) function(process) \
     function(foreign) function(names) function(socket_object) function(connect_filter) function(connect) \
     function(socket_guard) function(busy_wait) function(stream) function(net_http) function(memcached) \

@@ -218,8 +218,8 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  # A carrier between two tasks belongs to no task.
-  def test_fiber_raise_in_an_idle_carrier_does_no_harm
+  # A worker fiber between two tasks belongs to no task.
+  def test_fiber_raise_in_an_idle_worker_fiber_does_no_harm
     Heddle.run do
       fiber = nil
       Heddle.spawn { fiber = Fiber.current }

@@ -18,7 +18,7 @@ class OutOfMemoryTest < Minitest::Test
   # afterwards in the same run, on the same loop.
   SITUATIONS = {
     "many tasks that sleep" => "Array.new(200) { Heddle.spawn { sleep(0.001) } }.each(&:wait)",
-    "tasks on carriers that are used again" => <<~RUBY,
+    "tasks on worker fibers that are used again" => <<~RUBY,
       3.times { Array.new(70) { Heddle.spawn { sleep(0.001) } }.each(&:wait) }
     RUBY
     "starts from nested fibers, which are indexed" => <<~RUBY,
@@ -66,7 +66,7 @@ class OutOfMemoryTest < Minitest::Test
   end
 
   # A nested fiber that starts a task is indexed: then the index has to grow.
-  def test_an_idle_carrier_is_not_lost
+  def test_an_idle_worker_fiber_is_not_lost
     assert_equal "true\n", run_failing(<<~RUBY)
       failures = 0
       at_once = lambda do |count|
@@ -90,7 +90,7 @@ class OutOfMemoryTest < Minitest::Test
           fail_allocation.call(0)
           before = Heddle.stats[:reused]
           at_once.call(18)
-          stop.call "failure \#{n} lost a carrier" unless Heddle.stats[:reused] - before == 18
+          stop.call "failure \#{n} lost a worker fiber" unless Heddle.stats[:reused] - before == 18
           pairs.each { |_, writer| writer.write("x") }
           waiters.each(&:wait)
           pairs.flatten.each(&:close)

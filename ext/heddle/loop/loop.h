@@ -65,7 +65,7 @@ struct loop {
 
     struct timer_heap timers;
     struct fiber_index blocked; // waits that loop_unblock ends
-    struct fiber_index parked;  // all other waits, except idle carriers, and owners' own fibers that yielded
+    struct fiber_index parked;  // all other waits, except idle worker fibers, and owners' own fibers that yielded
     struct fiber_index running; // owners that have started and not ended, by their own fiber
     struct loop_send *sends;    // the first of those that wait; or NULL
     struct loop_send *last_send;

@@ -18,14 +18,14 @@ static struct loop_wait *wait_in(const struct fiber_index *index, VALUE fiber)
     return found;
 }
 
-// Idle carriers have no index: each start and end of a task would pay for a rare question. There are at most 4096 of
-// them (IDLE_LIMIT in task/carrier.c), which takes 7 microseconds.
+// Idle worker fibers have no index: each start and end of a task would pay for a rare question. There are at most 4096
+// of them (IDLE_LIMIT in task/worker_fiber.c), which takes 7 microseconds.
 static struct loop_wait *idle_wait(const struct loop *loop, VALUE fiber)
 {
-    struct loop_wait *carrier = loop->idle;
-    while (carrier && carrier->fiber != fiber)
-        carrier = carrier->next;
-    return carrier;
+    struct loop_wait *worker = loop->idle;
+    while (worker && worker->fiber != fiber)
+        worker = worker->next;
+    return worker;
 }
 
 static struct loop_wait *own_wait_of_fiber(struct loop *loop, VALUE fiber)
@@ -93,8 +93,8 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum callers_tu
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : wait_of_fiber(loop, fiber);
     if (!wait) return false;
-    // The carrier's task has ended: an exception raised here would surface in whichever fiber the carrier's end returns
-    // to.
+    // The worker fiber's task has ended: an exception raised here would surface in whichever fiber the worker fiber's
+    // end returns to.
     if (wait->kind == WAIT_IDLE)
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can be raised in it");
     raise_at_once(loop, wait, exception, turn);

@@ -11,16 +11,17 @@ bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, enum callers_turn 
 // gets the argument, which Ruby keeps alive as long as the fiber, and finds `owner` in loop->owner.
 void loop_start(struct loop *loop, struct wait_owner *owner, VALUE fiber, VALUE argument, enum callers_turn turn);
 
-// Like loop_start, with an idle carrier, which continues for `owner`. loop->idle must not be NULL. Returns the carrier.
+// Like loop_start, with an idle worker fiber, which continues for `owner`. loop->idle must not be NULL. Returns the
+// worker fiber.
 VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum callers_turn turn);
 
-// Lets an idle carrier continue for `owner` behind all ready fibers. loop->idle must not be NULL. Does not raise.
+// Lets an idle worker fiber continue for `owner` behind all ready fibers. loop->idle must not be NULL. Does not raise.
 void loop_queue_idle(struct loop *loop, struct wait_owner *owner);
 
 // Parks the calling fiber until loop_continue_idle or loop_queue_idle takes it; then loop->owner is the new owner.
 void loop_idle(struct loop *loop);
 
-// Returns whether the fiber is an idle carrier.
+// Returns whether the fiber is an idle worker fiber.
 bool loop_keeps_idle(struct loop *loop, VALUE fiber);
 
 // Yields to the caller's block, which switches to another fiber of this loop. The caller's turn comes soon.

@@ -1,4 +1,4 @@
-// Starts fibers and keeps idle carriers.
+// Starts fibers and keeps idle worker fibers.
 #include "loop/internals.h"
 
 #include "loop/start.h"
@@ -37,22 +37,22 @@ struct continuing {
 
 static struct loop_wait *take_idle(struct loop *loop, struct wait_owner *owner)
 {
-    struct loop_wait *carrier = loop->idle;
-    loop->idle = carrier->next;
+    struct loop_wait *worker = loop->idle;
+    loop->idle = worker->next;
     loop->idle_count--;
-    carrier->next = NULL;
-    carrier->owner = owner;
-    return carrier;
+    worker->next = NULL;
+    worker->owner = owner;
+    return worker;
 }
 
-// Only now, when nothing can raise any more, does the carrier leave the list.
+// Only now, when nothing can raise any more, does the worker fiber leave the list.
 static void enter_idle(struct loop *loop, void *argument)
 {
     struct continuing *continuing = argument;
-    struct loop_wait *carrier = take_idle(loop, continuing->owner);
-    carrier->state = WAIT_RUNNING;
-    continuing->fiber = carrier->fiber;
-    switch_to(loop, carrier->fiber, Qnil);
+    struct loop_wait *worker = take_idle(loop, continuing->owner);
+    worker->state = WAIT_RUNNING;
+    continuing->fiber = worker->fiber;
+    switch_to(loop, worker->fiber, Qnil);
 }
 
 VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum callers_turn turn)

@@ -27,7 +27,7 @@ enum wait_kind {
     WAIT_MEMBER,     // one descriptor of a select; no fiber of its own
     WAIT_NATIVE,     // ended by a native thread (resolver)
     WAIT_TURN,       // ready at once: the fiber has yielded
-    WAIT_IDLE,       // a carrier between two tasks
+    WAIT_IDLE,       // a worker fiber between two tasks
     WAIT_KINDS
 };
 
@@ -43,7 +43,7 @@ struct loop_wait {
     VALUE exception;                     // raised in the fiber when it wakes, unless the wait has completed; or 0
     VALUE value;                         // from loop_resume; or 0
     struct wait_owner *owner;            // where an expiry or a cancellation is raised
-    struct loop_wait *prev, *next;       // a wait_list; `next` alone: free list, idle carriers
+    struct loop_wait *prev, *next;       // a wait_list; `next` alone: free list, idle worker fibers
     struct loop_wait *fd_prev, *fd_next; // the other waits for this descriptor
     uint32_t index;
     uint32_t generation;

@@ -20,7 +20,7 @@ void loop_interrupt_owner(struct loop *loop, struct wait_owner *owner);
 // true.
 bool loops_interrupt_root(VALUE thread);
 
-// Returns whether the fiber itself waits in this loop, or is an idle carrier.
+// Returns whether the fiber itself waits in this loop, or is an idle worker fiber.
 bool loop_waits(struct loop *loop, VALUE fiber);
 
 // Runs the owner's waiting fiber at once, so that it raises what is pending. The caller's turn comes soon. Does nothing

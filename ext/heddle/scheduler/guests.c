@@ -9,7 +9,7 @@
 #include "scope/scope.h"
 #include "shims.h"
 #include "task/cancel.h"
-#include "task/carrier.h"
+#include "task/worker_fiber.h"
 #include "task/guest.h"
 #include "task/task_loop.h"
 
@@ -158,7 +158,7 @@ static VALUE push(VALUE self, VALUE object)
         return Qnil;
     }
     VALUE task = task_create(rb_proc_new(transfer_pushed, object), Qnil, self, loop, false);
-    carrier_queue(loop, task_of(task));
+    worker_fiber_queue(loop, task_of(task));
     RB_GC_GUARD(task);
     return Qnil;
 }

@@ -15,7 +15,7 @@
 #include "scope/thread_scope.h"
 #include "shims.h"
 #include "task/cancel.h"
-#include "task/carrier.h"
+#include "task/worker_fiber.h"
 #include "task/closing.h"
 #include "task/current.h"
 #include "task/task_loop.h"
@@ -169,7 +169,7 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     // first.
     VALUE task = task_create(rb_block_proc(), Qnil, self, loop, false);
     task_enlist(task_of(task), task_loop_of(loop)->run);
-    return carrier_start(loop, task_of(task), true, options);
+    return worker_fiber_start(loop, task_of(task), true, options);
 }
 
 /*

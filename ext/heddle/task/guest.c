@@ -2,7 +2,7 @@
 
 #include "loop/start.h"
 #include "os/fork.h"
-#include "task/carrier.h"
+#include "task/worker_fiber.h"
 #include "task/run.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
@@ -56,7 +56,7 @@ void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_b
     struct task *task = task_of(object);
     task->owner.guest = guest;
     task_enlist(task, bonds->run);
-    carrier_start(loop, task, false, Qnil);
+    worker_fiber_start(loop, task, false, Qnil);
     RB_GC_GUARD(object);
 }
 

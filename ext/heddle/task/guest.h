@@ -3,7 +3,7 @@
 #ifndef HEDDLE_TASK_GUEST_H
 #define HEDDLE_TASK_GUEST_H
 
-#include "task/carrier.h"
+#include "task/worker_fiber.h"
 
 // Returns whether the library's task serves others, and ends with the last of them.
 bool guest_is_transient(VALUE guest);

@@ -3,7 +3,7 @@
 #include "loop/turn.h"
 #include "shims.h"
 #include "task/cancel.h"
-#include "task/carrier.h"
+#include "task/worker_fiber.h"
 #include "task/current.h"
 #include "task/foreign.h"
 #include "task/task_loop.h"
@@ -13,7 +13,7 @@ static ID keyword_ids[1];
 static void start(struct task *task)
 {
     if (task->owner.loop) {
-        carrier_start(task->owner.loop, task, false, Qnil);
+        worker_fiber_start(task->owner.loop, task, false, Qnil);
     } else {
         foreign_start(task);
     }

@@ -40,7 +40,7 @@ struct task {
     enum task_status status;
     bool listed;  // in its loop's list
     bool posted;  // by another thread, to the inbox
-    bool pushed;  // to stand behind the ready fibers, see carrier_queue
+    bool pushed;  // to stand behind the ready fibers, see worker_fiber_queue
     bool claimed; // code asked for its value
 };
 

@@ -336,7 +336,7 @@ static void kill_task(struct task *task)
 bool task_kill(struct loop *loop, VALUE fiber)
 {
     struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
-    if (!owner) return loop_keeps_idle(loop, fiber); // an idle carrier's task has ended already
+    if (!owner) return loop_keeps_idle(loop, fiber); // an idle worker fiber's task has ended already
     kill_task(task_of_owner(owner));
     return true;
 }

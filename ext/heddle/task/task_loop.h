@@ -12,7 +12,7 @@ struct task_loop {
     struct task_list tasks; // all that have not ended
     size_t guests;          // of them, tasks that stand for those of another library
     VALUE run;              // the Heddle::Run that set this scheduler, to which tasks of Fiber.schedule belong; or nil
-    VALUE inbox;            // the fiber that starts tasks that other threads post, see carrier.h; or 0
+    VALUE inbox;            // the fiber that starts tasks that other threads post, see worker_fiber.h; or 0
     VALUE posted;           // Array of tasks for the inbox, or nil
     VALUE fatal;            // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
     VALUE drain_fiber;      // the fiber that waits for the last task to end, or 0

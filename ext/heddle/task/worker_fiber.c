@@ -1,4 +1,4 @@
-#include "task/carrier.h"
+#include "task/worker_fiber.h"
 
 #include "loop/early_wake.h"
 #include "loop/start.h"
@@ -10,8 +10,8 @@
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
-// After a burst of tasks: WARM_LIMIT idle carriers keep the stack pages that they have touched, so that the next tasks
-// start without page faults; IDLE_LIMIT carriers are kept at all.
+// After a burst of tasks: WARM_LIMIT idle worker fibers keep the stack pages that they have touched, so that the next
+// tasks start without page faults; IDLE_LIMIT worker fibers are kept at all.
 enum { WARM_LIMIT = 1024, IDLE_LIMIT = 4096 };
 
 static VALUE never; // {Object => :never}, for Thread.handle_interrupt
@@ -120,7 +120,7 @@ static bool reusable(struct loop *loop, VALUE fiber)
 // ---- the two kinds of fiber
 
 // `fresh`: the fiber has the storage of the fiber that started it. A fiber that ran a task before has no storage.
-static void carrier_run(struct loop *loop, struct task *task, bool fresh)
+static void worker_fiber_run(struct loop *loop, struct task *task, bool fresh)
 {
     if (task->status == TASK_QUEUED) { // otherwise it was cancelled before its start
         if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
@@ -171,7 +171,7 @@ static VALUE run_one(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
     struct loop *loop = loop_of(scheduler);
     VALUE task = loop->owner->self;
     unsigned forks = fork_count();
-    carrier_run(loop, task_of(task), true);
+    worker_fiber_run(loop, task_of(task), true);
     if (fork_count() != forks) end_child(task_of(task));
     RB_GC_GUARD(task);
     return Qnil;
@@ -191,7 +191,7 @@ struct pause {
 static VALUE start_successor(VALUE argument)
 {
     struct pause *pause = (struct pause *)argument;
-    carrier_start(pause->loop, task_of(pause->successor), false, Qnil);
+    worker_fiber_start(pause->loop, task_of(pause->successor), false, Qnil);
     return Qnil;
 }
 
@@ -234,14 +234,14 @@ static VALUE pause_end(VALUE argument)
 
 // Between two tasks. Nothing of ours raises here: an exception is an interrupt, ends the fiber, and continues to the
 // thread's root. The successor, which has the pool's place by then, starts on another fiber.
-static void carrier_settle(struct pause *pause)
+static void worker_fiber_settle(struct pause *pause)
 {
     pause->successor = Qnil;
     pause->over = false;
     rb_ensure(pause_body, (VALUE)pause, pause_end, (VALUE)pause);
 }
 
-// A spare carrier starts without a task, for the owner `system`.
+// A spare worker fiber starts without a task, for the owner `system`.
 static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
@@ -254,12 +254,12 @@ static VALUE run_many(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
             if (!loop->owner->self) loop_idle(loop);
             pause.task = loop->owner->self;
         }
-        carrier_run(loop, task_of(pause.task), fresh);
+        worker_fiber_run(loop, task_of(pause.task), fresh);
         if (fork_count() != forks) {
             end_child(task_of(pause.task));
             return Qnil;
         }
-        carrier_settle(&pause);
+        worker_fiber_settle(&pause);
         // Frees the stack pages that the task touched deeper than a waiting fiber needs: at the end of a burst these
         // pages are most of the memory.
         if (loop->idle_count >= WARM_LIMIT && NIL_P(pause.successor)) fiber_stack_release();
@@ -340,7 +340,7 @@ static VALUE start_body(VALUE argument)
     struct start *start = (struct start *)argument;
     struct loop *loop = start->loop;
     struct task *task = start->task;
-    // Asked before loop->idle is read: it calls a method, in which a trap handler may start the last idle carrier.
+    // Asked before loop->idle is read: it calls a method, in which a trap handler may start the last idle worker fiber.
     if (!start->fresh && loop->idle && storage_supported && task->storage == Qundef) task->storage = fiber_storage();
     if (!start->fresh && loop->idle) {
         loop->statistics.reused++;
@@ -359,7 +359,7 @@ static VALUE start_end(VALUE argument)
     return Qnil;
 }
 
-VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE options)
+VALUE worker_fiber_start(struct loop *loop, struct task *task, bool fresh, VALUE options)
 {
     struct start start = {.loop = loop, .task = task, .options = options, .fresh = fresh};
     loop->statistics.spawned++;
@@ -367,7 +367,7 @@ VALUE carrier_start(struct loop *loop, struct task *task, bool fresh, VALUE opti
     return start.fiber;
 }
 
-void carrier_queue(struct loop *loop, struct task *task)
+void worker_fiber_queue(struct loop *loop, struct task *task)
 {
     while (!loop->idle) // a trap handler may take the new one at once
         loop_start(loop, loop->system, new_fiber(many_proc, Qnil), loop->self, TURN_FIRST);
@@ -388,7 +388,7 @@ static VALUE start_posted(VALUE scheduler)
     struct loop *loop = loop_of(scheduler);
     for (;;) {
         struct task *task = task_of(task_loop_first_posted(loop));
-        if (task->status == TASK_QUEUED) carrier_start(loop, task, false, Qnil);
+        if (task->status == TASK_QUEUED) worker_fiber_start(loop, task, false, Qnil);
         // A task that was cancelled before its start still has a place in its pool, for another task.
         task_loop_take_posted(loop, task_started(task) ? Qnil : task_successor(task));
     }
@@ -463,7 +463,7 @@ static VALUE root_fiber_end(VALUE self)
     return Qtrue;
 }
 
-void Init_heddle_carrier(void)
+void Init_heddle_worker_fiber(void)
 {
     id_handle_interrupt = rb_intern("handle_interrupt");
     id_new = rb_intern("new");
