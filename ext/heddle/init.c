@@ -6,13 +6,14 @@
 // clang-format off
 #define EACH(function) \
     function(fork) function(main_ractor) function(gvl) function(scope) function(scope_error) function(scope_fiber) \
-    function(foreign_scope) function(own_thread) function(thread_scope) function(deadline_methods) function(timeout) \
-    function(callers) function(early_wake) function(deferred) function(trap_handlers) function(relock) \
-    function(scheduler) function(guests) function(worker_fiber) function(current) function(task_end) function(task_run) \
-    function(task_class) function(run) function(gate) function(semaphore) function(resource_pool) function(process) \
-    function(foreign) function(names) function(socket_object) function(connect_filter) function(connect) \
-    function(socket_guard) function(busy_wait) function(stream) function(net_http) function(memcached) \
-    function(row_hashes) function(db) function(mysql) function(postgresql) function(sqlite) function(simulation)
+    function(other_scheduler_scope) function(background_thread) function(thread_scope) function(deadline_methods) \
+    function(timeout) function(callers) function(early_wake) function(deferred) function(trap_handlers) \
+    function(reacquire) function(scheduler) function(external_tasks) function(worker_fiber) function(current) \
+    function(task_end) function(task_run) function(task_class) function(run) function(event_count) function(semaphore) \
+    function(resource_pool) function(process) function(other_scheduler) function(names) function(socket_object) \
+    function(connect_filter) function(connect) function(socket_guard) function(busy_wait) function(stream) \
+    function(net_http) function(memcached) function(row_hashes) function(db) function(mysql) function(postgresql) \
+    function(sqlite) function(simulation)
 // clang-format on
 
 #define DECLARE(name) void Init_heddle_##name(void);

@@ -18,7 +18,7 @@ unless ENV["HEDDLE_COMPAT"] == "off"
   end
   require_relative "compat/thread_join" if RUBY_VERSION < "3.3"
   require_relative "compat/mutex_sleep" if (RUBY_VERSION.split(".").map(&:to_i) <=> [3, 3, 8]) < 0
-  require_relative "compat/mutex_relock"
+  require_relative "compat/mutex_reacquire"
   require_relative "compat/thread_pass"
   if RUBY_VERSION < "4.0"
     require_relative "compat/fork"

@@ -40,7 +40,9 @@ module Heddle
       # are no more threads.
       def call(_id)
         held = @held
-        Thread.new { Heddle.own_thread { held.each { |place, owner| owner.take_back(place) } } } unless held.empty?
+        return if held.empty?
+
+        Thread.new { Heddle.background_thread { held.each { |place, owner| owner.take_back(place) } } }
       rescue ThreadError
         nil
       end

@@ -161,7 +161,7 @@ module Heddle
     # @return [Boolean] false when the timeout ended first
     def wait_for_termination(timeout = nil)
       deadline = timeout && Clock.now + timeout
-      until (seen = @ended.openings) && shutdown?
+      until (seen = @ended.count) && shutdown?
         left = deadline && deadline - Clock.now
         return false if left && left <= 0
 
@@ -254,7 +254,7 @@ module Heddle
       @queue = []
       @lanes = []
       @scheduled = @completed = @largest = 0
-      @ended = Gate.new
+      @ended = EventCount.new
       @state = :shutdown unless @state == :running
       @forks = Heddle.forks # last: from now on nobody resets it
     end
@@ -301,7 +301,7 @@ module Heddle
 
     def end_here
       @state = :shutdown
-      @ended.open
+      @ended.advance
     end
 
     # A lane that is full takes from the queue when one of its tasks ends.

@@ -7,7 +7,7 @@ module Heddle
   # Runs blocks on at most `size` fibers at once. Further blocks wait in a bounded queue; while the queue is full,
   # {#spawn} makes its caller wait. Fibers are reused.
   #
-  # Inside {Heddle.run}, or under a foreign scheduler (async), blocks run as tasks of that run, and other threads may
+  # Inside {Heddle.run}, or under another scheduler (async), blocks run as tasks of that run, and other threads may
   # {#spawn} there, too. A pool stays with the first run that uses it until that run's scheduler closes, and then takes
   # the next.
   #
@@ -61,11 +61,11 @@ module Heddle
 
     # Runs the block on one of the pool's fibers: at once if a fiber is free, else when its turn comes. Waits while the
     # queue is full. Outside of any run the block waits in the queue for the next {#wait}, {#map}, {#each} or {#close}.
-    # Other threads may call this too, but not under a foreign scheduler.
+    # Other threads may call this too, but not under another scheduler.
     #
     # @return [Task]
     # @raise [PoolClosed] after {#close}
-    # @raise [WrongThread] from another thread under a foreign scheduler
+    # @raise [WrongThread] from another thread under another scheduler
     def spawn(&block)
       raise ArgumentError, "Heddle::FiberPool#spawn needs a block to run" unless block
 
@@ -126,8 +126,8 @@ module Heddle
     def close
       check_process
       @closed = true
-      @ended.open
-      @freed.open # the first who waits leaves, and admits the next
+      @ended.advance
+      @freed.advance # the first who waits leaves, and admits the next
       wait
     end
 
@@ -156,7 +156,7 @@ module Heddle
       task = place = queued = nil
       @admission.acquire do
         until place || queued
-          seen = @freed.openings
+          seen = @freed.count
           @lock.synchronize do
             raise_closed if @closed
             return unless wanted.nil? || wanted.call
@@ -201,9 +201,9 @@ module Heddle
       @queue = []
       @running = {}.compare_by_identity # tasks that have a place, with whom they had it from
       @spawned = 0
-      @ended = Gate.new
+      @ended = EventCount.new
       @admission = Semaphore.new(1) # of the caller that has waited longest, who waits for room
-      @freed = Gate.new
+      @freed = EventCount.new
       @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
       @scheduler = nil # of the run in which the tasks run, see {#bind}
@@ -244,7 +244,7 @@ module Heddle
         end
       ensure
         Heddle.shield(LOCK_SECONDS) { enter }
-        @ended.open # whoever waits on another thread looks again
+        @ended.advance # whoever waits on another thread looks again
       end
     end
 
@@ -270,7 +270,7 @@ module Heddle
           @scheduler.accept_posts if @scheduler.is_a?(Loop)
           @queue.each { |task| task.enlist(@scheduler) unless task.ended? }
         end
-        @freed.open
+        @freed.advance
         !@scheduler.nil?
       end
     end
@@ -306,7 +306,7 @@ module Heddle
 
     # Waits until no task is left, or the run is over.
     def settle(deadline)
-      until (seen = @ended.openings) && (idle? || over?)
+      until (seen = @ended.count) && (idle? || over?)
         left = deadline && deadline - Clock.now
         raise Expired if left && left <= 0
 
@@ -344,8 +344,8 @@ module Heddle
           @running.delete(task)
         end
       end
-      @freed.open
-      @ended.open if @running.empty?
+      @freed.advance
+      @ended.advance if @running.empty?
       successor
     end
 
@@ -406,7 +406,7 @@ module Heddle
         @feeder = nil # the task that waits for the next item
         @stopped = Stopped.new("a block failed: no more items are wanted")
         @wanted = -> { !@failed }
-        @changed = Gate.new
+        @changed = EventCount.new
       end
 
       def run(items, &block)
@@ -451,12 +451,12 @@ module Heddle
           cancel_all
           @feeder&.interrupt(@stopped)
         end
-        @changed.open if @tasks.empty?
+        @changed.advance if @tasks.empty?
         @pool.ended(task)
       end
 
       def wait_for_end
-        until (seen = @changed.openings) && @tasks.empty?
+        until (seen = @changed.count) && @tasks.empty?
           @changed.wait(seen)
         end
       end

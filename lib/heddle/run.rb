@@ -9,7 +9,7 @@ module Heddle
   class << self
     # Runs the block as a task. Returns the block's value when the block and all tasks spawned inside ({Heddle.spawn},
     # pools) have ended. Installs a {Scheduler} on this thread for that time. If the thread already has a scheduler
-    # (inside another run, or under a foreign scheduler such as async), the run uses that scheduler and waits only for
+    # (inside another run, or under another scheduler such as async), the run uses that scheduler and waits only for
     # its own tasks.
     #
     # A fiber of `Fiber.schedule` belongs to the run that installed the scheduler, not to a run inside it, and inherits

@@ -9,7 +9,7 @@ module Heddle
   # {Heddle.deadline}. Without this file it costs a thread, or two switches between threads, for each call.
   #
   # The semantics stay Ruby's: the exception is raised once, and not again in later waits; without a class of exception,
-  # nothing inside the block can rescue it. In tasks that holds on every Ruby, also without this file. Under a foreign
+  # nothing inside the block can rescue it. In tasks that holds on every Ruby, also without this file. Under another
   # scheduler nothing changes.
   module TimeoutSupport
     # Prepended to Timeout; its `timeout` is in scheduler/timeout.c.

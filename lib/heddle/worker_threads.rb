@@ -196,7 +196,7 @@ module Heddle
         @storage = Fiber.current.storage if Fiber.method_defined?(:storage)
         @state = :waiting
         @lock = Thread::Mutex.new
-        @ending = Gate.new
+        @ending = EventCount.new
       end
 
       # Runs the block on the current thread.
@@ -221,7 +221,7 @@ module Heddle
       # @return [Boolean] whether the job has ended
       def wait(timeout = nil)
         deadline = timeout && Clock.now + timeout
-        until (seen = @ending.openings) && ended?
+        until (seen = @ending.count) && ended?
           left = deadline && deadline - Clock.now
           return false if left && left <= 0
 
@@ -282,7 +282,7 @@ module Heddle
           @value, @error, @work = value, error, nil
           @state = :ended
         end
-        @ending.open
+        @ending.advance
         discard_interrupts
       end
 

@@ -8,13 +8,13 @@ class SignaturesTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
 
   # Modules and methods that are internal. In Ruby a comment marks them, see #internal?; these are from C.
-  INTERNAL = %w[Gate Run SocketGuard DB::MySQL DB::MySQL::Driver DB::Driver DB::StatementCache
+  INTERNAL = %w[EventCount Run SocketGuard DB::MySQL DB::MySQL::Driver DB::Driver DB::StatementCache
     DB::Connection.holder DB::Connection.watch DB::Connection.watched? DB::Connection#plain?
     DB::Connection#run_statement DB::PostgreSQL::Link
     DB::PostgreSQL::Columns DB::PostgreSQL::CopyOut DB::PostgreSQL::CopyIn.of DB::PostgreSQL::CopyIn#finish
     DB::PostgreSQL::Prepared NetHTTPAuto Simulation::Core
-    .keep_deadlines .refuse_late .deadline_of_call .scoped? .unlimited_shield .own_thread .settle_thread .hold_signals
-    Memcached.key_fits? Stream#tls Task#enlist Task#interrupt Task#start Task#started? Task#withdraw
+    .keep_deadlines .refuse_late .deadline_of_call .scoped? .unlimited_shield .background_thread .settle_thread
+    .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#interrupt Task#start Task#started? Task#withdraw
     Task.prepare Scheduler.retire_if .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
     ResourcePool#take_back DB::Pool#take_back Scheduler.leave_parent Scheduler.open Task.withdrawals Scheduler.equip
     ConnectFilter.in_force ConnectFilter.nested ConnectFilter.keep ConnectFilter.within ConnectFilter.process

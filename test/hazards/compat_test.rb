@@ -92,7 +92,7 @@ class CompatTest < Minitest::Test
         exit!(0)
       end
     RUBY
-    "mutex_relock" => <<~RUBY,
+    "mutex_reacquire" => <<~RUBY,
       mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
       Heddle.run do
         task = Heddle.spawn { mutex.synchronize { condition.wait(mutex, 0.01) } }

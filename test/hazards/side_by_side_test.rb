@@ -65,7 +65,7 @@ class SideBySideTest < Minitest::Test
   end
 
   # A thread under another scheduler exchanges work with one under ours.
-  def test_a_foreign_scheduler_in_another_thread
+  def test_another_scheduler_in_another_thread
     load_async
     there, back = Thread::Queue.new, Thread::Queue.new
     foreign = Thread.new do
@@ -83,7 +83,7 @@ class SideBySideTest < Minitest::Test
     end
   end
 
-  def test_a_socket_shared_with_a_foreign_scheduler
+  def test_a_socket_shared_with_another_scheduler
     load_async
     with_pair do |ours, theirs|
       foreign = Thread.new { Async { 20.times { theirs.send(theirs.recv(100).upcase, 0) } && :ended }.wait }

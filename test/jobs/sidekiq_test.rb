@@ -114,7 +114,7 @@ class SidekiqTest < Minitest::Test
     wait_until(what: "the job's end") { count("done", "waiting") == 1 }
     sleep 0.5
     reports = @sidekiq.log.scan(/^.*has kept.*\n(?:    .*\n)*/)
-    assert_empty reports.grep(/jid #{id}|Gate#wait/)
+    assert_empty reports.grep(/jid #{id}|EventCount#wait/)
   end
 
   def test_jobs_leave_nothing_in_their_fiber_and_know_their_capsule

@@ -88,7 +88,7 @@ class ConnectFilterTest < Minitest::Test
   end
 
   # The gem async, or any other scheduler.
-  def test_under_a_foreign_scheduler
+  def test_under_another_scheduler
     skip Hosts.missing(:async) if Hosts.missing(:async)
 
     with_server(->(connection) { connection.read(1) }) do |port|

@@ -320,7 +320,7 @@ class ProcessesMapTest < Minitest::Test
   class UnderAsync < ProcessesMapTest
     mode :fiber
 
-    def test_under_a_foreign_scheduler
+    def test_under_another_scheduler
       skip Hosts.missing(:async) if Hosts.missing(:async)
       Hosts.run(:async) do
         assert_equal [2, 4, 6], Heddle.map(1..3, processes: 2) { |item| sleep(0.001) && item * 2 }

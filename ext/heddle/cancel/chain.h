@@ -1,5 +1,5 @@
 // The data of cancel scopes: blocks of code with a time limit, a shield or a filter for connects, which nest in a
-// chain. Each task and each thread has its own chain, and under a foreign scheduler each fiber. scope/scope.h opens and
+// chain. Each task and each thread has its own chain, and under another scheduler each fiber. scope/scope.h opens and
 // closes scopes; loop/interrupt.h raises in tasks when the time of a scope is over.
 #ifndef HEDDLE_CANCEL_CHAIN_H
 #define HEDDLE_CANCEL_CHAIN_H
@@ -33,7 +33,7 @@ struct scope {
     VALUE filter;        // SCOPE_FILTER: responds to call; false: connects in the block are not asked for
     VALUE first;         // the first error of a deadline or shield, in the first wait that it ended; or nil
     VALUE sent;          // the error passed to Thread#raise, which may not have arrived yet; or nil
-    VALUE fiber;         // under a foreign scheduler: the fiber whose waits fail, or nil
+    VALUE fiber;         // under another scheduler: the fiber whose waits fail, or nil
     VALUE watcher;       // … and the fiber that watches the scope, or nil
     uint64_t retry;      // nanoseconds until the helper checks again whether the thread waits
     uint32_t failures;   // how often its error was raised
@@ -59,7 +59,7 @@ struct scope_exit {
 struct scope_chain {
     struct scope *innermost;
     struct wait_owner *owner; // the task on a loop of ours that runs the code, or NULL
-    VALUE thread;             // the plain thread that runs the code, or 0; without either, a foreign scheduler's fiber
+    VALUE thread;             // the plain thread that runs the code, or 0; without either, another scheduler's fiber
     VALUE root;               // the thread's root fiber, once that has opened a scope; or 0
     VALUE sent;               // the last deadline's error that the helper raised in the thread, or 0
     VALUE filters;            // inherited: see scope_filters; or 0

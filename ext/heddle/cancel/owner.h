@@ -12,9 +12,9 @@ struct scope_chain;
 struct wait_owner {
     VALUE self;                // the object that keeps this record alive; 0 for a loop's own two owners
     VALUE fiber;               // the fiber that the owner runs on, or nil
-    VALUE guest;               // another library's task, which this one stands for, see task/guest.h; or nil
+    VALUE external;            // another library's task, which this one stands for, see task/external.h; or nil
     VALUE interruption;        // the exception to raise instead of a cancellation, or nil
-    struct loop *loop;         // NULL under a foreign scheduler
+    struct loop *loop;         // NULL under another scheduler
     struct loop_wait *wait;    // its innermost wait that is parked now, or NULL
     struct scope_chain *chain; // the scopes that bind it: its own, or the thread's for code outside of any task
     uint8_t admitted;          // operations that went through since something became pending, see loop_admit
@@ -22,7 +22,7 @@ struct wait_owner {
     bool held;                 // nothing is raised in it: it runs code that must not be interrupted
     bool killed;               // by Fiber#kill: no `rescue` is to stop it
     bool ends_with_fiber;      // nothing of ours runs at the end of its fiber: the loop reports fiber_ended
-    bool deferred;             // raising was put off by a wait that relocks a Mutex, see callers.h
+    bool deferred;             // raising was put off by a wait that reacquires a Mutex, see callers.h
 };
 
 #endif

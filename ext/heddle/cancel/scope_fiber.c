@@ -40,7 +40,7 @@ static bool fiber_can_yield(VALUE fiber)
 bool scope_chain_at_home(struct scope_chain *chain, VALUE fiber)
 {
     if (chain->owner) return chain->owner->fiber == fiber;
-    if (!chain->thread) return true; // under a foreign scheduler each fiber has a chain of its own
+    if (!chain->thread) return true; // under another scheduler each fiber has a chain of its own
     if (!chain->root && !fiber_can_yield(fiber)) chain->root = fiber; // checked once a thread
     return chain->root == fiber;
 }

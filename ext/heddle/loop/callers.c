@@ -4,8 +4,8 @@
 #include <string.h>
 
 // Frames to search: the hook itself, hooks of schedulers that inherit from ours and call super, and the waiting method.
-// When an exception leaves kernel_sleep and Mutex#sleep relocks its Mutex on the way out, newer Rubies still have the
-// frames of kernel_sleep there.
+// When an exception leaves kernel_sleep and Mutex#sleep reacquires its Mutex on the way out, newer Rubies still have
+// the frames of kernel_sleep there.
 enum { FRAMES = 16 };
 
 enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, COMPAT_SLEEP, OWNER_OF_CHILD, PROCESS_WAIT };
@@ -79,7 +79,7 @@ bool is_mutex(VALUE blocker)
     return blocker && RTEST(rb_obj_is_kind_of(blocker, cMutex));
 }
 
-bool called_by_relock(VALUE blocker)
+bool called_by_reacquire(VALUE blocker)
 {
     return is_mutex(blocker) && caller_of_hook() == MUTEX_SLEEP;
 }

@@ -16,9 +16,9 @@ bool called_by_owner_of_child(void);
 // For the hook block: whether its blocker, or 0, is a Mutex.
 bool is_mutex(VALUE blocker);
 
-// For the hook block: whether the fiber waits for a Mutex that Mutex#sleep relocks. Nothing may interrupt that wait:
+// For the hook block: whether the fiber waits for a Mutex that Mutex#sleep reacquires. Nothing may interrupt that wait:
 // callers of Mutex#sleep rely on holding the Mutex afterwards, in `ensure` as well. Takes microseconds when the blocker
 // is a Mutex.
-bool called_by_relock(VALUE blocker);
+bool called_by_reacquire(VALUE blocker);
 
 #endif

@@ -1,4 +1,4 @@
-// Exceptions that other fibers and threads raise in a fiber that relocks a Mutex, see doc/adr/0014: the fiber raises
+// Exceptions that other fibers and threads raise in a fiber that reacquires a Mutex, see doc/adr/0014: the fiber raises
 // them once it holds the Mutex.
 #include "loop/internals.h"
 
@@ -24,10 +24,10 @@ static void defer(struct loop *loop, VALUE fiber, VALUE exception)
     loop->deferred++;
 }
 
-void raise_in_wait(struct loop *loop, VALUE exception, bool relock)
+void raise_in_wait(struct loop *loop, VALUE exception, bool reacquires)
 {
     VALUE fiber = rb_fiber_current();
-    if (relock && !RB_OBJ_FROZEN(fiber)) {
+    if (reacquires && !RB_OBJ_FROZEN(fiber)) {
         defer(loop, fiber, exception);
     } else {
         raise_here(fiber, exception);

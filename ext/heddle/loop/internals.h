@@ -1,8 +1,8 @@
 // Shared by the files of a loop: switching.c (the ready queue and polling), parking.c (how a fiber waits), selection.c
 // (waits for several descriptors), descriptor_wait.c (waits for one), starting.c (how a fiber starts another),
 // admission.c (operations that end without parking), sending.c (bytes that are sent later), unblock.c (wakes blocked
-// fibers), outside.c (raising in a waiting fiber), deferred.c (exceptions that wait for a relock to end), loop.c (a
-// loop's life).
+// fibers), outside.c (raising in a waiting fiber), deferred.c (exceptions that wait until a Mutex is reacquired),
+// loop.c (a loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -77,9 +77,9 @@ void park_for_turn(struct parking parking);
 // handler has raised meanwhile: then it must wait again, for the rest of the span, which `span` says from now on.
 bool parking_over(struct parking *parking);
 
-// Raises in the running fiber the exception that another fiber or thread raised in its wait. `relock`: the fiber waited
-// for a Mutex that it relocks; then loop_raise_deferred raises the exception.
-void raise_in_wait(struct loop *loop, VALUE exception, bool relock);
+// Raises in the running fiber the exception that another fiber or thread raised in its wait. `reacquires`: the fiber
+// waited for a Mutex that it reacquires; then loop_raise_deferred raises the exception.
+void raise_in_wait(struct loop *loop, VALUE exception, bool reacquires);
 
 // Removes every pointer to the record, however the fiber came to the end of its wait.
 void parking_detach(struct loop *loop, struct loop_wait *wait);

@@ -40,10 +40,10 @@ void owner_raise_cancellation(struct wait_owner *owner)
     owner->cancel_pending = false;
     VALUE interruption = owner->interruption;
     owner->interruption = Qnil;
-    bool guest = !NIL_P(owner->guest);
-    if (!NIL_P(interruption) && (guest || !owner->killed)) rb_exc_raise(interruption);
-    if (guest) { // its library cancels it: raises an exception of its own there, or puts that off (guest_put_off)
-        rb_funcall(owner->guest, rb_intern("stop"), 0);
+    bool external = !NIL_P(owner->external);
+    if (!NIL_P(interruption) && (external || !owner->killed)) rb_exc_raise(interruption);
+    if (external) { // its library cancels it: raises an exception of its own there, or puts that off (external_put_off)
+        rb_funcall(owner->external, rb_intern("stop"), 0);
         return;
     }
     VALUE exception = owner_cancellation(owner);

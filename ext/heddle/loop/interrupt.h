@@ -23,7 +23,7 @@ VALUE owner_cancellation(const struct wait_owner *owner);
 // Raises a pending cancellation, unless a shield holds it back.
 void owner_raise_cancellation(struct wait_owner *owner);
 
-// Called after a Mutex is relocked: raises what the wait for the Mutex put off.
+// Called after a Mutex is reacquired: raises what the wait for the Mutex put off.
 void owner_raise_deferred(struct wait_owner *owner);
 
 // The owner is about to park: arms the timers of those of its scopes that have none yet. May raise NoMemoryError.

@@ -80,8 +80,8 @@ static bool waits_for_mutex(const struct loop_wait *wait)
     return wait->kind == WAIT_BLOCK && is_mutex(wait->blocker);
 }
 
-// The fiber raises the exception itself: only it can tell whether it relocks a Mutex, and since Ruby 4.0 rb_fiber_raise
-// replaces the exception's cause by the caller's $!.
+// The fiber raises the exception itself: only it can tell whether it reacquires a Mutex, and since Ruby 4.0
+// rb_fiber_raise replaces the exception's cause by the caller's $!.
 static void raise_at_once(struct loop *loop, struct loop_wait *wait, VALUE exception, enum callers_turn turn)
 {
     wait->exception = exception;

@@ -18,12 +18,12 @@ static void expire_wait(struct timer *timer)
     loop_wake(wait->owner->loop, wait);
 }
 
-// A wait that relocks a Mutex does not raise what is pending: it stays pending.
+// A wait that reacquires a Mutex does not raise what is pending: it stays pending.
 static void prepare_wait(const struct parking *parking)
 {
     const struct loop *loop = parking->loop;
     struct wait_owner *owner = loop->owner;
-    if (parking->blocker && owner_pending(owner) && called_by_relock(parking->blocker)) {
+    if (parking->blocker && owner_pending(owner) && called_by_reacquire(parking->blocker)) {
         owner->deferred = true;
     } else {
         owner_raise_pending(owner);
@@ -37,7 +37,7 @@ void parking_begin(struct parking *parking, enum wait_kind kind)
     // Does not raise in place of a start, because the task to be started would be lost; nor after an operation, whose
     // result would be lost.
     bool only_waits = !parking->enter && !parking->keeps_result;
-    if (only_waits && loop->deferred && !(parking->blocker && called_by_relock(parking->blocker)))
+    if (only_waits && loop->deferred && !(parking->blocker && called_by_reacquire(parking->blocker)))
         loop_raise_deferred(loop);
     if (only_waits && (loop->owner->cancel_pending || loop->owner->chain->innermost)) prepare_wait(parking);
     parking->forks = fork_count();
@@ -192,13 +192,13 @@ void park(struct parking *parking)
     if (wakeable(wait->kind)) loop->wakeable++;
     rb_ensure(park_body, (VALUE)parking, park_end, (VALUE)parking);
     if (parking->exception) {
-        bool relock = parking->blocker && called_by_relock(parking->blocker);
-        if (relock || parking->at_once || !parking->completed) raise_in_wait(loop, parking->exception, relock);
+        bool reacquires = parking->blocker && called_by_reacquire(parking->blocker);
+        if (reacquires || parking->at_once || !parking->completed) raise_in_wait(loop, parking->exception, reacquires);
     }
     if (parking->completed) return;
     struct wait_owner *owner = loop->owner;
     if (!owner->cancel_pending && !owner->chain->innermost) return;
-    if (parking->blocker && owner_pending(owner) && called_by_relock(parking->blocker)) {
+    if (parking->blocker && owner_pending(owner) && called_by_reacquire(parking->blocker)) {
         owner->deferred = true; // Ruby then checks its Mutex again
     } else {
         owner_raise_pending(owner);

@@ -1,4 +1,4 @@
-// Where the running code runs: on a loop of ours, under a foreign scheduler, or in a plain thread. Everything that
+// Where the running code runs: on a loop of ours, under another scheduler, or in a plain thread. Everything that
 // waits asks here.
 #ifndef HEDDLE_LOOP_PLACE_H
 #define HEDDLE_LOOP_PLACE_H
@@ -19,7 +19,7 @@ struct place place_of_thread(void);
 // The type of a Heddle::Scheduler is a child of this one; its struct begins with the loop.
 extern const rb_data_type_t loop_type;
 
-// The loop of a Heddle::Scheduler; NULL for nil and for a foreign scheduler. Does not enter it.
+// The loop of a Heddle::Scheduler; NULL for nil and for another scheduler. Does not enter it.
 struct loop *loop_of(VALUE scheduler);
 
 // Like loop_of, but NULL for a subclass of Heddle::Scheduler, which may override hooks.

@@ -38,15 +38,15 @@ bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);
 // that wait was for. That code runs before all ready fibers.
 void loop_raise_at_root(struct loop *loop, VALUE exception);
 
-// Kills a fiber that waits for a Mutex, as Fiber#kill does. If the fiber relocks the Mutex, it is killed afterwards.
+// Kills a fiber that waits for a Mutex, as Fiber#kill does. If the fiber reacquires the Mutex, it is killed afterwards.
 // False for any other fiber.
 bool loop_kill(struct loop *loop, VALUE fiber);
 
 // In place of an exception: Fiber#kill.
 #define LOOP_KILL Qtrue
 
-// A fiber that relocks a Mutex defers what these three functions raise. Raises the first such exception of the running
-// fiber, or forgets all of them.
+// A fiber that reacquires a Mutex defers what these three functions raise. Raises the first such exception of the
+// running fiber, or forgets all of them.
 void loop_raise_deferred(struct loop *loop);
 void loop_forget_deferred(struct loop *loop);
 

@@ -317,7 +317,7 @@ static VALUE tcp_as_ruby_does(int argc, VALUE *argv, VALUE klass)
     return yield_or_return(connect_filter_tcp(argc, argv, klass, id_kept_tcp));
 }
 
-// A connect that its caller has claimed, under a foreign scheduler, which Ruby's own methods do not ask: a separate
+// A connect that its caller has claimed, under another scheduler, which Ruby's own methods do not ask: a separate
 // thread waits.
 static VALUE connect_in_thread(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID kept)
 {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 void error_kept_define(void);
-void guests_define(VALUE klass);
+void external_tasks_define(VALUE klass);
 void hooks_io_define(VALUE scheduler_class);
 void installed_define(VALUE scheduler_class);
 void io_close_define(void);
@@ -18,6 +18,6 @@ void task_view_define(VALUE task_class);
 // Async's rule for a fiber outside of all tasks that waits for ever: switches to the fiber that made the scheduler,
 // which had switched to this one. Returns false if it has not.
 struct loop;
-bool guests_leave_root(struct loop *loop);
+bool external_tasks_leave_root(struct loop *loop);
 
 #endif

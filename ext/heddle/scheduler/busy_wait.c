@@ -127,7 +127,7 @@ static VALUE sleep_in_shield(VALUE seconds)
     return result;
 }
 
-// In a task a shield keeps outer deadlines from raising during the nap; under a foreign scheduler nothing can.
+// In a task a shield keeps outer deadlines from raising during the nap; under another scheduler nothing can.
 static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
 {
     int state = 0;

@@ -48,7 +48,7 @@ static VALUE io_wait(int argc, VALUE *argv, VALUE self)
     int result = loop_wait_descriptor(loop, descriptor, events, span);
     if (result > 0 && events & POLLPRI) return INT2NUM(loop_urgent(loop, descriptor, events));
     if (result || NIL_P(own)) return io_error_or(result);
-    if (loop->owner != loop->root && is_guest(task_of_owner(loop->owner))) shim_raise_timeout();
+    if (loop->owner != loop->root && is_external(task_of_owner(loop->owner))) shim_raise_timeout();
     return shim_answer_timeout();
 }
 

@@ -2,7 +2,7 @@
 
 #include "loop/callers.h"
 #include "loop/park.h"
-#include "os/own_thread.h"
+#include "os/background_thread.h"
 #include "os/pidfd.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"
@@ -57,7 +57,7 @@ static VALUE reap_asked(VALUE asked)
 // Without its maker's mask, under which kill_and_join would wait for the child's end.
 static VALUE reap_in_thread(void *asked)
 {
-    return own_thread_unmasked(reap_asked, (VALUE)asked);
+    return background_thread_unmasked(reap_asked, (VALUE)asked);
 }
 
 static VALUE wait_by_thread(VALUE argument)

@@ -374,14 +374,14 @@ static bool waits_for_others(void)
 
 static VALUE compose_deadlock_error(VALUE self)
 {
-    if (tasks_of(self)->guests) return Qnil; // another library's task may wait for ever: that library's rules apply
+    if (tasks_of(self)->externals) return Qnil; // another library's task may wait for ever: that library's rules apply
     if (!deadline_simulated() && waits_for_others()) return Qnil;
     return rb_funcall(heddle_module, rb_intern("deadlock_error"), 1, self);
 }
 
 static VALUE deadlock_error(struct loop *loop)
 {
-    if (guests_leave_root(loop)) return Qundef;
+    if (external_tasks_leave_root(loop)) return Qundef;
     int state = 0;
     VALUE error = rb_protect(compose_deadlock_error, loop->self, &state);
     if (!state) return error;
@@ -447,7 +447,7 @@ static VALUE equip(VALUE self, VALUE klass)
     rb_define_private_method(klass, "start_loop", start_loop, 0);
     rb_define_private_method(klass, "close_loop", close_scheduler, 0);
     rb_define_private_method(klass, "start_fiber", fiber, -1);
-    guests_define(klass);
+    external_tasks_define(klass);
     rb_include_module(klass, heddle_mLoop);
     rb_ivar_set(klass, id_equipped, Qtrue);
     return klass;

@@ -7,7 +7,7 @@
 #include "loop/turn.h"
 #include "shims.h"
 #include "socket_io.h"
-#include "task/guest.h"
+#include "task/external.h"
 #include "task/task_loop.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 static ID id_new, id_readpartial, id_write, id_read_nonblock, id_kept_read_nonblock;
 static VALUE sym_wait_readable;
 
-// The loop that runs the calling fiber; NULL for a blocking fiber, a foreign scheduler, or a subclass of ours, which
+// The loop that runs the calling fiber; NULL for a blocking fiber, another scheduler, or a subclass of ours, which
 // may override hooks.
 static struct loop *loop_in_charge(void)
 {
@@ -203,7 +203,8 @@ static bool sends_later(const struct loop *loop, int descriptor)
 {
     if (loop->owner == loop->root) return false;
     const struct task *task = task_of_owner(loop->owner);
-    return is_guest(task) && loop_gains_by_sending_later(loop, descriptor) && !guest_is_transient(task->owner.guest);
+    return is_external(task) && loop_gains_by_sending_later(loop, descriptor) &&
+           !external_is_transient(task->owner.external);
 }
 
 static ssize_t send_later(struct loop *loop, VALUE self, int descriptor, VALUE bytes)

@@ -6,7 +6,7 @@
 #include "shims.h"
 #include "task/cancel.h"
 #include "task/current.h"
-#include "task/foreign.h"
+#include "task/other_scheduler.h"
 #include "task/join.h"
 #include "task/run.h"
 #include "task/spawn.h"
@@ -161,8 +161,8 @@ static VALUE ended_p(VALUE self)
 static VALUE name(VALUE self)
 {
     const struct task *task = task_of(self);
-    if (NIL_P(task->owner.guest)) return task->name;
-    VALUE annotation = rb_funcall(task->owner.guest, rb_intern("annotation"), 0);
+    if (NIL_P(task->owner.external)) return task->name;
+    VALUE annotation = rb_funcall(task->owner.external, rb_intern("annotation"), 0);
     return NIL_P(annotation) ? Qnil : rb_obj_as_string(annotation);
 }
 

@@ -40,7 +40,7 @@ static VALUE wait_for_descriptor(const struct loop_wait *wait)
 /*
  * call-seq: task.waits_for -> String or nil
  *
- * Describes what the task waits for now, with the peer of a socket; nil if it runs, has ended, or runs under a foreign
+ * Describes what the task waits for now, with the peer of a socket; nil if it runs, has ended, or runs under another
  * scheduler.
  */
 static VALUE waits_for(VALUE self)

@@ -3,7 +3,7 @@
 #include "cancel/scope_fiber.h"
 #include "loop/interrupt.h"
 #include "loop/place.h"
-#include "scope/foreign_scope.h"
+#include "scope/other_scheduler_scope.h"
 #include "scope/thread_scope.h"
 #include "shims.h"
 
@@ -15,7 +15,7 @@ static struct scope_chain *chain_of_fiber(void)
     struct place place = place_of_thread();
     if (NIL_P(place.scheduler)) return NULL;
     if (place.loop && place.loop->thread == rb_thread_current()) return place.loop->owner->chain;
-    return !place.loop && RTEST(rb_fiber_scheduler_current()) ? foreign_chain() : NULL;
+    return !place.loop && RTEST(rb_fiber_scheduler_current()) ? other_scheduler_chain() : NULL;
 }
 
 struct scope_chain *scope_chain_current(void)
@@ -49,7 +49,7 @@ void scope_open(struct scope *scope, struct scope_chain *chain, deadline_t at)
     if (scope->other_fiber) close_abandoned(chain);
     if (chain->thread) thread_scope_arm(scope, chain);
     scope_link(scope, chain);
-    if (!chain->thread && !chain->owner) foreign_scope_opened(scope);
+    if (!chain->thread && !chain->owner) other_scheduler_scope_opened(scope);
 }
 
 void scope_close(struct scope *scope)
@@ -62,7 +62,7 @@ void scope_close(struct scope *scope)
     }
     if (chain->owner) timer_cancel(&chain->owner->loop->timers, &scope->timer);
     scope_unlink(scope);
-    if (!chain->owner) foreign_scope_closed(scope);
+    if (!chain->owner) other_scheduler_scope_closed(scope);
 }
 
 void scope_move(struct scope *scope, deadline_t at)

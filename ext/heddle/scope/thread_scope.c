@@ -4,7 +4,7 @@
 #include "loop/wake.h"
 #include "os/fork.h"
 #include "os/native_thread.h"
-#include "os/own_thread.h"
+#include "os/background_thread.h"
 #include "shims.h"
 
 #include <pthread.h>
@@ -286,7 +286,7 @@ static VALUE thread_scope_forget(VALUE unused)
 
 static VALUE serve(VALUE unused)
 {
-    return own_thread_serve(thread_scope_watch, unused);
+    return background_thread_serve(thread_scope_watch, unused);
 }
 
 static VALUE help(void *unused)

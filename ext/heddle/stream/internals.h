@@ -54,7 +54,7 @@ struct stream {
     deadline_t until;              // limits all waits of an exchange
     size_t buffer_limit;
     unsigned forks;         // fork_count() of the process that owns the stream
-    uint32_t foreign_waits; // fibers of this process that wait through a foreign scheduler
+    uint32_t other_scheduler_waits; // fibers of this process that wait through another scheduler
     const char *reason;     // why the stream was closed, or NULL
     bool busy[2];           // a fiber or thread is inside a wait or a TLS call of that side
     VALUE calling[2];       // the thread inside a TLS call, which never waits; or 0. Only compared

@@ -30,7 +30,7 @@ static void adopt(struct stream *stream)
     bool at_rest = !stream->owed && !stream->busy[SIDE_READ] && !stream->busy[SIDE_WRITE] &&
                    !buffer_used(&stream->out) && !buffer_used(&stream->piggybacked);
     stream->busy[SIDE_READ] = stream->busy[SIDE_WRITE] = false;
-    stream->foreign_waits = 0;
+    stream->other_scheduler_waits = 0;
     if (stream->exchanging != rb_fiber_current()) stream->exchanging = 0; // its thread exists only in the parent
     if (at_rest) {
         stream->author = 0; // may be a fiber of a thread that does not exist here
@@ -158,9 +158,9 @@ static VALUE close_surely(VALUE io)
 void stream_shut(struct stream *stream, bool politely)
 {
     bool childs = stream->forks != fork_count(); // the parent owns the socket
-    // A fiber that waits through a foreign scheduler may never learn of the close, and would then wait for the next
+    // A fiber that waits through another scheduler may never learn of the close, and would then wait for the next
     // file with this number. So shut the socket down first, and close it later.
-    bool waited_for = stream->foreign_waits && !childs && !stream_socket_gone(stream);
+    bool waited_for = stream->other_scheduler_waits && !childs && !stream_socket_gone(stream);
     if (waited_for && shutdown(stream->descriptor, SHUT_RDWR) == 0) {
         stream_change(stream, STREAM_SHUT);
         return;

@@ -61,19 +61,19 @@ static VALUE call_io_wait(VALUE argument)
     }
 }
 
-static VALUE left_foreign(VALUE argument)
+static VALUE left_other_scheduler(VALUE argument)
 {
     const struct waiting *waiting = (const struct waiting *)argument;
     // A child of fork has reset this count, and has copies of the parent's fibers, too.
-    if (waiting->forks == waiting->stream->forks) waiting->stream->foreign_waits--;
+    if (waiting->forks == waiting->stream->forks) waiting->stream->other_scheduler_waits--;
     return Qnil;
 }
 
-static short stream_in_foreign(struct waiting *waiting)
+static short stream_in_other_scheduler(struct waiting *waiting)
 {
     waiting->forks = waiting->stream->forks;
-    waiting->stream->foreign_waits++;
-    rb_ensure(call_io_wait, (VALUE)waiting, left_foreign, (VALUE)waiting);
+    waiting->stream->other_scheduler_waits++;
+    rb_ensure(call_io_wait, (VALUE)waiting, left_other_scheduler, (VALUE)waiting);
     return waiting->found;
 }
 
@@ -108,7 +108,7 @@ static VALUE wait_body(VALUE argument)
     } else if (place.loop) {
         waiting->found = stream_in_loop(waiting, place.loop);
     } else {
-        waiting->found = stream_in_foreign(waiting);
+        waiting->found = stream_in_other_scheduler(waiting);
     }
     return Qnil;
 }
@@ -148,7 +148,7 @@ static VALUE guard_end(VALUE argument)
         stream->busy[guard->side] = false;
         stream->calling[guard->side] = 0;
     }
-    if (stream->state == STREAM_SHUT && !stream->foreign_waits) stream_shut(stream, false);
+    if (stream->state == STREAM_SHUT && !stream->other_scheduler_waits) stream_shut(stream, false);
     if (guard->complete) return Qnil;
     if (guard->kind == GUARD_WAIT && guard->forks == stream->forks && keep_open(stream, guard->side)) return Qnil;
     if (guard->kind != GUARD_LOOK || stream->owed) {

@@ -46,7 +46,7 @@ static inline bool semaphore_try(struct semaphore *semaphore)
 enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t until);
 
 // Gives a permit back that was taken in this process. Its books are closed before it raises what waking a waiter under
-// a foreign scheduler raised.
+// another scheduler raised.
 void semaphore_release(struct semaphore *semaphore);
 
 // Refuses all requests from now on, and those that wait.

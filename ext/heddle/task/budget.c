@@ -7,7 +7,7 @@
 #include "shims.h"
 #include "task/current.h"
 
-// For fibers of a foreign scheduler and for plain threads.
+// For fibers of another scheduler and for plain threads.
 static void let_others(VALUE scheduler)
 {
     deadline_check();

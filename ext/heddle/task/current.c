@@ -2,8 +2,8 @@
 
 static ID id_task;
 
-// Under a foreign scheduler: the task that the current fiber runs, or NULL.
-static struct task *foreign_current_task(void)
+// Under another scheduler: the task that the current fiber runs, or NULL.
+static struct task *other_scheduler_current_task(void)
 {
     VALUE object = rb_thread_local_aref(rb_thread_current(), id_task);
     if (NIL_P(object)) return NULL;
@@ -14,7 +14,7 @@ static struct task *foreign_current_task(void)
 struct task *task_current(void)
 {
     struct loop *loop = place_of_thread().loop;
-    if (!loop) return foreign_current_task();
+    if (!loop) return other_scheduler_current_task();
     return loop->owner->self ? task_of_owner(loop->owner) : NULL;
 }
 

@@ -133,8 +133,8 @@ static VALUE wake(VALUE argument)
     return Qnil;
 }
 
-// Allocates nothing, and goes on after a foreign scheduler's error or an interrupt: a waiter that is not woken would
-// wait for ever. A foreign scheduler may run other fibers meanwhile, which wait for the same object and have their wake
+// Allocates nothing, and goes on after another scheduler's error or an interrupt: a waiter that is not woken would
+// wait for ever. Another scheduler may run other fibers meanwhile, which wait for the same object and have their wake
 // still to come: hence one entry at a time, up to the last of now.
 int join_wake_all(VALUE owner, VALUE waiters)
 {

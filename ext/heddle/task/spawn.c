@@ -5,7 +5,7 @@
 #include "task/cancel.h"
 #include "task/worker_fiber.h"
 #include "task/current.h"
-#include "task/foreign.h"
+#include "task/other_scheduler.h"
 #include "task/task_loop.h"
 
 static ID keyword_ids[1];
@@ -15,7 +15,7 @@ static void start(struct task *task)
     if (task->owner.loop) {
         worker_fiber_start(task->owner.loop, task, false, Qnil);
     } else {
-        foreign_start(task);
+        other_scheduler_start(task);
     }
 }
 

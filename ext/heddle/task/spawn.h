@@ -4,7 +4,7 @@
 
 #include "heddle.h"
 
-// Starts `block` as a task on the thread's scheduler, ours or a foreign one. `run`: the task's Heddle::Run, nil, or
+// Starts `block` as a task on the thread's scheduler, ours or another. `run`: the task's Heddle::Run, nil, or
 // Qundef for the running task's run.
 VALUE task_spawn(VALUE block, VALUE name, VALUE run);
 

@@ -16,7 +16,7 @@ void task_mark(struct task *task)
     rb_gc_mark(task->scheduler);
     rb_gc_mark(task->storage);
     rb_gc_mark(task->run);
-    rb_gc_mark(task->owner.guest);
+    rb_gc_mark(task->owner.external);
     rb_gc_mark(task->owner.interruption);
     rb_gc_mark(task->on_end);
     scope_chain_mark(&task->scopes);
@@ -110,7 +110,7 @@ struct task *task_of(VALUE object)
 void task_init(struct task *task, struct loop *loop, VALUE scheduler)
 {
     task->owner.loop = loop;
-    task->owner.fiber = task->owner.guest = task->owner.interruption = Qnil;
+    task->owner.fiber = task->owner.external = task->owner.interruption = Qnil;
     task->block = task->name = task->result = task->waiters = Qnil;
     task->storage = task->run = task->on_end = Qnil;
     task->scheduler = scheduler;

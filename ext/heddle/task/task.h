@@ -72,13 +72,13 @@ static inline bool task_started(const struct task *task)
 // The only change of a task's status.
 void task_become(struct task *task, enum task_status status);
 
-// Returns whether the task stands for one of another library, see guest.h.
-static inline bool is_guest(const struct task *task)
+// Returns whether the task stands for one of another library, see external.h.
+static inline bool is_external(const struct task *task)
 {
-    return !NIL_P(task->owner.guest);
+    return !NIL_P(task->owner.external);
 }
 
-// A queued task in an object of its own. `loop` is NULL under a foreign scheduler. Raises NoMemoryError.
+// A queued task in an object of its own. `loop` is NULL under another scheduler. Raises NoMemoryError.
 struct task *task_new(struct loop *loop, VALUE scheduler);
 
 // Like task_new, for a cleared record without an object.

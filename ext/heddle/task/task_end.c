@@ -5,7 +5,7 @@
 #include "loop/start.h"
 #include "loop/wake.h"
 #include "os/fork.h"
-#include "scope/foreign_scope.h"
+#include "scope/other_scheduler_scope.h"
 #include "task/current.h"
 #include "task/join.h"
 #include "task/run.h"
@@ -38,7 +38,7 @@ static void unlist(struct task *task)
     struct task_loop *tasks = task_loop_of(loop);
     task->listed = false;
     task_list_remove(&tasks->tasks, task);
-    tasks->guests -= is_guest(task);
+    tasks->externals -= is_external(task);
     if (tasks->tasks.count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
 }
 
@@ -47,7 +47,7 @@ void task_enlist(struct task *task, VALUE run)
     if (task->owner.loop) {
         struct task_loop *tasks = task_loop_of(task->owner.loop);
         task_list_add(&tasks->tasks, task);
-        tasks->guests += is_guest(task);
+        tasks->externals += is_external(task);
         task->listed = true;
     }
     task->run = run;
@@ -267,22 +267,22 @@ unsigned long task_withdrawals(void)
     return withdrawals;
 }
 
-// Under a foreign scheduler, see foreign_interrupt.
-static void foreign_cancel(struct task *task)
+// Under another scheduler, see other_scheduler_interrupt.
+static void other_scheduler_cancel(struct task *task)
 {
     VALUE error = task->owner.interruption;
     task->owner.interruption = Qnil;
     if (NIL_P(error)) error = owner_cancellation(&task->owner);
     task->owner.cancel_pending = false;
     if (task == task_current()) rb_exc_raise(error);
-    foreign_interrupt(task->scheduler, task->owner.fiber, error);
+    other_scheduler_interrupt(task->scheduler, task->owner.fiber, error);
 }
 
 static void raise_soon(struct task *task)
 {
     task->owner.cancel_pending = true;
     if (!task->owner.loop) {
-        foreign_cancel(task);
+        other_scheduler_cancel(task);
     } else if (task == task_current()) {
         owner_raise_pending(&task->owner);
     } else if (owner_pending(&task->owner)) { // not behind a shield, where the wait goes on
@@ -309,7 +309,7 @@ void task_interrupt(struct task *task, VALUE exception)
         task_cancel(task, false);
         return;
     }
-    if (is_guest(task) || task->owner.cancel_pending) return;
+    if (is_external(task) || task->owner.cancel_pending) return;
     task->owner.interruption = exception;
     raise_soon(task);
 }

@@ -22,11 +22,11 @@ bool is_cancellation(VALUE error);
 // Returns whether the error ends the whole program rather than one task: SystemExit, a signal, NoMemoryError.
 bool is_fatal(VALUE error);
 
-// The guest's block was left by an exception that the library does not keep, or an object that was pushed has raised
-// one: raises it where the loop was started.
+// The external task's block was left by an exception that the library does not keep, or an object that was pushed has
+// raised one: raises it where the loop was started.
 void task_failed_outside(struct task *task, VALUE error);
 
-// The guest's fiber has ended.
+// The external task's fiber has ended.
 void task_fiber_ended(struct task *task);
 
 // Raises Heddle::Cancellation in the task's current or next wait. `again`: even if the task was cancelled before and

@@ -10,14 +10,14 @@ struct task_loop {
     struct task root;       // stands for code outside of any task: the caller of the outermost run
     struct task system;     // stands for fibers between two tasks, and for the inbox: they receive no interrupt
     struct task_list tasks; // all that have not ended
-    size_t guests;          // of them, tasks that stand for those of another library
+    size_t externals;       // of them, tasks that stand for those of another library
     VALUE run;              // the Heddle::Run that set this scheduler, to which tasks of Fiber.schedule belong; or nil
     VALUE inbox;            // the fiber that starts tasks that other threads post, see worker_fiber.h; or 0
     VALUE posted;           // Array of tasks for the inbox, or nil
     VALUE fatal;            // SystemExit or a signal that ended a task outside of any run: raised from close; or nil
     VALUE drain_fiber;      // the fiber that waits for the last task to end, or 0
     bool killed;            // Thread#kill ended the run that set this scheduler
-    bool starts_unbound;    // the next guest inherits nothing
+    bool starts_unbound;    // the next external task inherits nothing
 };
 
 // Allocates an object of Heddle::Scheduler or a subclass.
@@ -43,7 +43,7 @@ static inline void task_loop_between_tasks(struct loop *loop)
 
 // ---- the tasks that have not ended
 
-// Makes a task for `loop` (NULL under a foreign scheduler). `inherits`: the deadline in force here binds the task.
+// Makes a task for `loop` (NULL under another scheduler). `inherits`: the deadline in force here binds the task.
 // Before task_enlist nothing else refers to the task, so that an exception may come in between.
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits);
 

@@ -1,10 +1,10 @@
 #include "task/task_run.h"
 
 #include "loop/loop.h"
-#include "scope/foreign_scope.h"
+#include "scope/other_scheduler_scope.h"
 #include "shims.h"
 #include "task/current.h"
-#include "task/guest.h"
+#include "task/external.h"
 #include "task/join.h"
 #include "task/run.h"
 #include "task/task_loop.h"
@@ -23,8 +23,8 @@ static VALUE call_block(VALUE argument)
     struct task *task = (struct task *)argument;
     if (task->owner.loop) fiber_index_add(&task->owner.loop->running, &task->owner.fiber); // or the task fails
     struct scope *inherited = task->scopes.innermost;
-    if (inherited && !task->owner.loop) foreign_watch(inherited);
-    return inherited && !is_guest(task) ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
+    if (inherited && !task->owner.loop) other_scheduler_watch(inherited);
+    return inherited && !is_external(task) ? scope_call(inherited, call_proc, task->block) : call_proc(task->block);
 }
 
 // A kill that came while the block ran, and continues to the end of the fiber.
@@ -69,11 +69,11 @@ void task_run(struct task *task)
     task_become(task, TASK_RUNNING);
     VALUE result = rb_protect(call_block, (VALUE)task, &state);
     if (!state) {
-        task_end(task, task->status == TASK_CANCELLING && is_guest(task) ? TASK_CANCELLED : TASK_COMPLETED, result);
+        task_end(task, task->status == TASK_CANCELLING && is_external(task) ? TASK_CANCELLED : TASK_COMPLETED, result);
     } else if (is_exception(rb_errinfo())) {
         VALUE error = rb_errinfo();
         rb_set_errinfo(Qnil);
-        if (is_guest(task) || task->pushed) {
+        if (is_external(task) || task->pushed) {
             task_failed_outside(task, error);
             return;
         }

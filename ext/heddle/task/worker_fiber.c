@@ -317,7 +317,7 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
              reason, (unsigned long)task_loop_of(start->loop)->tasks.count, map_limit());
 }
 
-enum callers_turn turn_beside_guest(const struct loop *loop)
+enum callers_turn turn_beside_external(const struct loop *loop)
 {
     bool in_place_of_loop = loop->owner == loop->root || (loop->owner->self && task_of_owner(loop->owner)->pushed);
     return in_place_of_loop ? TURN_FIRST : TURN_LAST;
@@ -325,7 +325,7 @@ enum callers_turn turn_beside_guest(const struct loop *loop)
 
 static enum callers_turn turn_beside(const struct task *task)
 {
-    return is_guest(task) ? turn_beside_guest(task->owner.loop) : TURN_SOON;
+    return is_external(task) ? turn_beside_external(task->owner.loop) : TURN_SOON;
 }
 
 static VALUE run_fiber(VALUE argument)

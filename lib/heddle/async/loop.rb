@@ -137,7 +137,7 @@ module Heddle
     private
 
     def leave_loop
-      abandon_guests if @abandons
+      abandon_external_tasks if @abandons
       close_loop
     end
 

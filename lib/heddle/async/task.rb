@@ -16,7 +16,7 @@ module Heddle
         return super unless scheduler.is_a?(AsyncLoop)
 
         named = annotation
-        scheduler.__send__(:start_guest, self) do
+        scheduler.__send__(:start_external_task, self) do
           @fiber = Fiber.current
           @fiber.annotation = named if named
           @fiber.async_task = self

@@ -8,7 +8,7 @@ module Heddle
       def transient=(value)
         super
         scheduler = Fiber.scheduler if value && @fiber
-        scheduler.__send__(:release_guest, @fiber) if scheduler.is_a?(AsyncLoop)
+        scheduler.__send__(:release_external_task, @fiber) if scheduler.is_a?(AsyncLoop)
       end
 
       ::Async::Task.prepend(self)

@@ -43,7 +43,7 @@ module Heddle
           end
         end
 
-        # Connects in a new thread, for which a foreign scheduler can wait.
+        # Connects in a new thread, for which another scheduler can wait.
         # @param socket_class [Class] TCPSocket or Socket
         # @param method [Symbol] open or tcp
         # @return [TCPSocket, Socket]

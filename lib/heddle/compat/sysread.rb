@@ -20,7 +20,7 @@ module Heddle
         retry
       end
 
-      # Waits for as long as IO#timeout allows. Returns false under a foreign scheduler, or without a scheduler.
+      # Waits for as long as IO#timeout allows. Returns false under another scheduler, or without a scheduler.
       def self.wait(io, events)
         scheduler = Fiber.current_scheduler
         return false unless scheduler.is_a?(Loop)

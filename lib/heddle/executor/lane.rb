@@ -23,7 +23,7 @@ module Heddle
         @executor = executor
         @limit = limit
         @running = @completed = 0
-        @changed = Gate.new
+        @changed = EventCount.new
         thread = Thread.new { live }
         thread.name = [executor.name, "heddle executor"].compact.join(" ")
         thread.report_on_exception = false
@@ -34,7 +34,7 @@ module Heddle
       def idle? = @running.zero?
 
       # Lets the dispatcher look for work. Any thread may call this.
-      def wake = @changed.open
+      def wake = @changed.advance
 
       def kill
         @killed = true
@@ -50,7 +50,7 @@ module Heddle
       # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
       # before that, or at its end, must not leave the executor with a lane that has no thread.
       def live
-        Heddle.own_thread { Heddle.run(grace: @executor.grace) { dispatch } }
+        Heddle.background_thread { Heddle.run(grace: @executor.grace) { dispatch } }
       rescue Killed
         nil
       rescue Exception => error # rubocop:disable Lint/RescueException -- nobody else would tell of it
@@ -62,14 +62,14 @@ module Heddle
       def dispatch
         idle = false
         loop do
-          seen = @changed.openings # before the look for work: whoever posts after the look wakes the dispatcher
+          seen = @changed.count # before the look for work: whoever posts after the look wakes the dispatcher
           raise Killed if @killed
 
           start_tasks
           break if idle? && @executor.dismiss?(self, idle)
 
           @changed.wait(seen, (@executor.idletime if idle?))
-          idle = seen == @changed.openings # nobody woke it: the time is over
+          idle = seen == @changed.count # nobody woke it: the time is over
         end
       end
 

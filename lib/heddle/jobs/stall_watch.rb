@@ -45,7 +45,7 @@ module Heddle
       private
 
       def watch
-        Heddle.own_thread { look }
+        Heddle.background_thread { look }
       rescue SchedulerClosed
         nil
       end

@@ -52,8 +52,8 @@ module Heddle
         @forks = Heddle.forks
         @token = SecureRandom.hex(8)
         @lock = Thread::Mutex.new
-        @changed = Gate.new
-        @sent = Gate.new
+        @changed = EventCount.new
+        @sent = EventCount.new
         @lines = {} # by limits' names: those with places
         @places = {} # that wait, by their names
         @number = @failures = 0
@@ -75,7 +75,7 @@ module Heddle
           @places[id] = place
           line_of(place.limit).enter(place)
         end
-        @changed.open
+        @changed.advance
       end
 
       # Called by the caller at its end, whether it had its place or not.
@@ -89,13 +89,13 @@ module Heddle
           end
           @places.delete(place.id)
         end
-        @changed.open
+        @changed.advance
       end
 
       # Waits until Redis knows all releases, but no longer than a second.
       def flush
         deadline = Clock.now + FLUSH_SECONDS
-        while here? && (seen = @sent.openings) && unsent? && (left = deadline - Clock.now) > 0
+        while here? && (seen = @sent.count) && unsent? && (left = deadline - Clock.now) > 0
           @sent.wait(seen, left)
         end
       end
@@ -115,7 +115,7 @@ module Heddle
       # Asks Redis about all places soon: messages may have been lost.
       def look
         @stale = true
-        @changed.open
+        @changed.advance
       end
 
       private
@@ -132,7 +132,7 @@ module Heddle
       # before that, or at its end, must not leave callers waiting for a thread that has ended.
       def start_thread
         thread = Thread.new do
-          Heddle.own_thread { Heddle.run { work } }
+          Heddle.background_thread { Heddle.run { work } }
         rescue Exception => error # rubocop:disable Lint/RescueException -- it is the callers'
           nil
         ensure
@@ -155,7 +155,7 @@ module Heddle
       rescue ThreadError
         nil # the process ends, and no thread starts any more
       ensure
-        @sent.open
+        @sent.advance
       end
 
       def work
@@ -164,10 +164,10 @@ module Heddle
         @checked = nil
         @stale = true
         loop do
-          seen = @changed.openings
+          seen = @changed.count
           pause = round(redis, messages)
           @changed.wait(seen, pause || IDLE_SECONDS)
-          break if pause.nil? && seen == @changed.openings && dismissed?
+          break if pause.nil? && seen == @changed.count && dismissed?
         end
       ensure
         messages&.stop
@@ -195,7 +195,7 @@ module Heddle
         @lock.synchronize { refuse_all(error) }
         failed
       ensure
-        @sent.open
+        @sent.advance
       end
 
       def pause(messages)

@@ -21,7 +21,7 @@ module Heddle
       def initialize(limit)
         @limit = limit
         @state = :waiting
-        @changed = Gate.new
+        @changed = EventCount.new
       end
 
       # Called by the agent, under its lock.
@@ -36,7 +36,7 @@ module Heddle
         return unless waiting?
 
         @state = :granted
-        @changed.open
+        @changed.advance
       end
 
       def refuse(error)
@@ -44,13 +44,13 @@ module Heddle
 
         @error = error
         @state = :refused
-        @changed.open
+        @changed.advance
       end
 
       # @raise [Exhausted, Unavailable]
       def wait(timeout)
         deadline = timeout && Clock.now + timeout
-        while (seen = @changed.openings) && waiting?
+        while (seen = @changed.count) && waiting?
           left = deadline && deadline - Clock.now
           raise Exhausted, "no place in #{@limit.inspect} became free within #{timeout} s" if left && left <= 0
 

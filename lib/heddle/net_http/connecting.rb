@@ -96,7 +96,7 @@ module Heddle
           raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})"
         end
 
-        # One limit for the look-up and all addresses. Under a foreign scheduler Heddle looks the name up even without a
+        # One limit for the look-up and all addresses. Under another scheduler Heddle looks the name up even without a
         # limit, because Ruby's own look-up would stop the scheduler's other fibers.
         def bounded(seconds, &block)
           scheduler = Fiber.current_scheduler

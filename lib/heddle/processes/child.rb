@@ -21,8 +21,8 @@ module Heddle
         @block = block
         @frames = Frames.new
         @replies = String.new(encoding: Encoding::BINARY)
-        @changed = Gate.new
-        @sent = Gate.new
+        @changed = EventCount.new
+        @sent = EventCount.new
       end
 
       # Works until the parent closes the socket, and ends the process.
@@ -57,7 +57,7 @@ module Heddle
 
       def ignore_term = trap("TERM") {}
 
-      # Before Ruby 4.0 a child keeps the scheduler of its thread; {Compat::Fork} drops a {Scheduler}. Closing a foreign
+      # Before Ruby 4.0 a child keeps the scheduler of its thread; {Compat::Fork} drops a {Scheduler}. Closing another
       # scheduler here would run the parent's fibers.
       def drop_scheduler
         scheduler = Fiber.scheduler
@@ -106,20 +106,20 @@ module Heddle
       # Sends the answers of all items that end in one round of the loop in one write, which wakes the parent once.
       # While the parent does not read, the items' fibers wait here.
       def reply(kind, index, payload)
-        while (seen = @sent.openings) && @replies.bytesize >= CHUNK
+        while (seen = @sent.count) && @replies.bytesize >= CHUNK
           @sent.wait(seen)
         end
         @replies << Frames.header(kind, index, payload) << payload
-        @changed.open
+        @changed.advance
       end
 
       def send_replies
         loop do
-          while (seen = @changed.openings) && @replies.empty?
+          while (seen = @changed.count) && @replies.empty?
             @changed.wait(seen)
           end
           bytes, @replies = @replies, String.new(encoding: Encoding::BINARY)
-          @sent.open
+          @sent.advance
           @socket.write(bytes)
         end
       rescue Errno::EPIPE, Errno::ECONNRESET

@@ -46,7 +46,7 @@ module Heddle
         @returning = nil # the one that is on its way
         @withheld = [] # jobs that killed the thread, to return when the process stops
         @leaving = false
-        @changed = Gate.new
+        @changed = EventCount.new
         @stopped = @killed = false
         @lock = Thread::Mutex.new
         @members = 0 # processors that have started and not ended
@@ -97,7 +97,7 @@ module Heddle
       #
       # @return [void]
       def wake
-        @changed.open
+        @changed.advance
       end
 
       # Has the thread retire idle processors that are to end.
@@ -288,7 +288,7 @@ module Heddle
         @scheduler = Fiber.scheduler
         watch = watch_stalls
         until over?
-          seen = @changed.openings
+          seen = @changed.count
           retire if @leaving
           hand_out if @kept.any?
           start_fetching

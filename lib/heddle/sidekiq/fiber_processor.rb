@@ -24,7 +24,7 @@ module Heddle
         @dispatcher = capsule.heddle_dispatcher ||= Dispatcher.new(capsule)
         @retrier = Retrier.new(capsule, self, @dispatcher)
         @tid = (object_id ^ ::Process.pid).to_s(36)
-        @ended = Gate.new
+        @ended = EventCount.new
         @masking = Thread::Mutex.new
         @masked = true # but while Sidekiq runs a job
         @undecided = [] # the unit of work whose fate is open
@@ -152,7 +152,7 @@ module Heddle
       ensure
         @dispatcher.leave_for_good unless @left
         @left = true
-        @ended.open
+        @ended.advance
       end
 
       # @return [String] the job, for a log

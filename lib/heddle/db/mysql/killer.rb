@@ -79,7 +79,7 @@ module Heddle
             @queue << target if @queue.size < MOST
             return if @thread&.alive?
 
-            @thread = Thread.new { Heddle.own_thread { work } }
+            @thread = Thread.new { Heddle.background_thread { work } }
             @thread.name = "heddle kill query"
             @thread.report_on_exception = false
           end

@@ -69,7 +69,7 @@ module Heddle
               @sweeps_at = [time, @sweeps_at].min
             else
               @sweeps_at = time
-              @sweeper = Thread.new { Heddle.own_thread { sweep } }
+              @sweeper = Thread.new { Heddle.background_thread { sweep } }
               @sweeper.name = "heddle keep-alive"
               @sweeper.thread_variable_set(:heddle_wakes_nobody, true) # a deadlock beside it is one
             end

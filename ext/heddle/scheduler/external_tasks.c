@@ -10,7 +10,7 @@
 #include "shims.h"
 #include "task/cancel.h"
 #include "task/worker_fiber.h"
-#include "task/guest.h"
+#include "task/external.h"
 #include "task/task_loop.h"
 
 static ID id_transfer, id_alive, id_async_task, id_home;
@@ -36,24 +36,24 @@ static VALUE yield_turn(VALUE self)
     return Qnil;
 }
 
-// A transient guest serves all, such as the reader of a shared connection: no run waits for it, nor for what it starts,
-// and the deadline of the code that happened to start it must not end it. Fiber.schedule starts guests that inherit
-// nothing, either.
-static struct guest_bonds bonds_for(struct loop *loop, VALUE guest)
+// A transient external task serves all, such as the reader of a shared connection: no run waits for it, nor for what it
+// starts, and the deadline of the code that happened to start it must not end it. Fiber.schedule starts external tasks
+// that inherit nothing, either.
+static struct external_bonds bonds_for(struct loop *loop, VALUE external)
 {
     struct task_loop *tasks = task_loop_of(loop);
-    bool transient = guest_is_transient(guest), inherits = !transient && !tasks->starts_unbound;
+    bool transient = external_is_transient(external), inherits = !transient && !tasks->starts_unbound;
     tasks->starts_unbound = false;
     VALUE run = transient ? Qnil : loop->owner == loop->root ? tasks->run : task_of_owner(loop->owner)->run;
-    return (struct guest_bonds){.run = run, .inherits = inherits};
+    return (struct external_bonds){.run = run, .inherits = inherits};
 }
 
 // The task of that fiber, if it stands for one of the library.
-static struct task *guest_of(struct loop *loop, VALUE fiber)
+static struct task *external_of(struct loop *loop, VALUE fiber)
 {
     struct wait_owner *owner = fiber_index_owner(&loop->running, fiber);
     struct task *task = owner ? task_of_owner(owner) : NULL;
-    return task && is_guest(task) ? task : NULL;
+    return task && is_external(task) ? task : NULL;
 }
 
 static bool started_here(struct loop *loop, VALUE fiber)
@@ -73,47 +73,47 @@ static VALUE resume(int argc, VALUE *argv, VALUE self)
     struct loop *loop = loop_entered(self);
     VALUE fiber = argv[0], value = argc > 1 ? argv[1] : Qnil;
     if (!RTEST(rb_obj_is_fiber(fiber))) return rb_funcallv(fiber, id_transfer, argc - 1, argv + 1);
-    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, turn_beside_guest(loop))) return Qnil;
-    VALUE guest = rb_attr_get(fiber, id_async_task);
+    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, turn_beside_external(loop))) return Qnil;
+    VALUE external = rb_attr_get(fiber, id_async_task);
     if (loop_keeps_idle(loop, fiber))
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can resume it");
-    if (NIL_P(guest) || started_here(loop, fiber)) {
+    if (NIL_P(external) || started_here(loop, fiber)) {
         loop_start(loop, loop->owner, fiber, value, TURN_SOON); // or raises FiberError
     } else {
-        struct guest_bonds bonds = bonds_for(loop, guest);
-        guest_start(loop, fiber, guest, &bonds);
+        struct external_bonds bonds = bonds_for(loop, external);
+        external_start(loop, fiber, external, &bonds);
     }
     return Qnil;
 }
 
 /*
- * call-seq: scheduler.start_guest(task) { ... } -> nil
+ * call-seq: scheduler.start_external_task(task) { ... } -> nil
  *
  * Runs the block of an Async::Task at once, as a task of Heddle's. The caller continues after all ready fibers.
  *
  * @api private
  */
-static VALUE start_guest(VALUE self, VALUE guest)
+static VALUE start_external_task(VALUE self, VALUE external)
 {
     struct loop *loop = loop_entered(self);
     rb_need_block();
-    struct guest_bonds bonds = bonds_for(loop, guest);
-    guest_run(loop, rb_block_proc(), guest, &bonds);
+    struct external_bonds bonds = bonds_for(loop, external);
+    external_run(loop, rb_block_proc(), external, &bonds);
     return Qnil;
 }
 
 /*
- * call-seq: scheduler.release_guest(fiber) -> nil
+ * call-seq: scheduler.release_external_task(fiber) -> nil
  *
  * The run of the Async::Task that this fiber runs no longer waits for that task's end, and what the task has inherited
  * no longer binds it.
  *
  * @api private
  */
-static VALUE release_guest(VALUE self, VALUE fiber)
+static VALUE release_external_task(VALUE self, VALUE fiber)
 {
-    struct task *task = guest_of(loop_entered(self), fiber);
-    if (task) guest_release(task);
+    struct task *task = external_of(loop_entered(self), fiber);
+    if (task) external_release(task);
     return Qnil;
 }
 
@@ -174,7 +174,7 @@ static VALUE push(VALUE self, VALUE object)
 static VALUE raise_at_once(VALUE self, VALUE fiber, VALUE exception)
 {
     struct loop *loop = loop_entered(self);
-    return loop_raise(loop, fiber, exception, turn_beside_guest(loop)) ? Qtrue : Qfalse;
+    return loop_raise(loop, fiber, exception, turn_beside_external(loop)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -187,8 +187,8 @@ static VALUE raise_at_once(VALUE self, VALUE fiber, VALUE exception)
  */
 static VALUE put_off(VALUE self, VALUE fiber, VALUE exception)
 {
-    struct task *task = guest_of(loop_entered(self), fiber);
-    return task && guest_put_off(task, exception) ? Qtrue : Qfalse;
+    struct task *task = external_of(loop_entered(self), fiber);
+    return task && external_put_off(task, exception) ? Qtrue : Qfalse;
 }
 
 /*
@@ -220,18 +220,18 @@ static VALUE forked_p(VALUE self)
 }
 
 /*
- * call-seq: scheduler.abandon_guests -> nil
+ * call-seq: scheduler.abandon_external_tasks -> nil
  *
  * When the loop closes next, it waits for no Async::Task, and cancels all other tasks at once.
  *
  * @api private
  */
-static VALUE abandon_guests(VALUE self)
+static VALUE abandon_external_tasks(VALUE self)
 {
     struct task_loop *tasks = tasks_of(self);
     for (struct task *task = tasks->tasks.head, *next; task; task = next) {
         next = task->in[LIST_OF_LOOP].next;
-        if (is_guest(task)) task_abandon(task);
+        if (is_external(task)) task_abandon(task);
     }
     tasks->killed = true;
     return Qnil;
@@ -270,7 +270,7 @@ static VALUE transfer_home(VALUE home)
     return rb_fiber_transfer(home, 0, NULL);
 }
 
-bool guests_leave_root(struct loop *loop)
+bool external_tasks_leave_root(struct loop *loop)
 {
     VALUE home = rb_attr_get(loop->self, id_home);
     if (NIL_P(home) || home == rb_fiber_current() || loop_waits(loop, home)) return false;
@@ -356,7 +356,7 @@ static VALUE move_end(VALUE self, VALUE scope, VALUE instant)
 
 // ---- the classes
 
-void guests_define(VALUE klass)
+void external_tasks_define(VALUE klass)
 {
     rb_define_method(klass, "transfer", transfer, 0);
     rb_define_method(klass, "yield", yield_turn, 0);
@@ -368,17 +368,17 @@ void guests_define(VALUE klass)
     rb_define_private_method(klass, "put_off", put_off, 2);
     rb_define_private_method(klass, "attend", attend, 2);
     rb_define_private_method(klass, "forked?", forked_p, 0);
-    rb_define_private_method(klass, "abandon_guests", abandon_guests, 0);
+    rb_define_private_method(klass, "abandon_external_tasks", abandon_external_tasks, 0);
     rb_define_private_method(klass, "blocked_outside?", blocked_outside_p, 0);
     rb_define_private_method(klass, "idle_time", idle_time, 0);
     rb_define_private_method(klass, "polled_at", polled_at, 0);
-    rb_define_private_method(klass, "start_guest", start_guest, 1);
-    rb_define_private_method(klass, "release_guest", release_guest, 1);
+    rb_define_private_method(klass, "start_external_task", start_external_task, 1);
+    rb_define_private_method(klass, "release_external_task", release_external_task, 1);
     rb_define_private_method(klass, "start_unbound", start_unbound, 0);
     rb_define_private_method(klass, "timed", timed, 3);
 }
 
-void Init_heddle_guests(void)
+void Init_heddle_external_tasks(void)
 {
     id_transfer = rb_intern("transfer");
     id_alive = rb_intern("alive?");

@@ -7,7 +7,7 @@ require "support/hosts"
 require "support/least_scheduler"
 
 # Runs, tasks and pools under another gem's scheduler, through its public hooks.
-class ForeignSchedulerTest < Minitest::Test
+class OtherSchedulerTest < Minitest::Test
   include LoopHelpers
 
   TRACE = []
@@ -49,7 +49,7 @@ class ForeignSchedulerTest < Minitest::Test
   # Ruby 3.1 does not let a second fiber of the thread wait for an autoload: to it the constant is missing.
   def test_no_other_task_runs_before_a_file_that_is_required
     Dir.mktmpdir do |folder|
-      File.write(path = "#{folder}/required.rb", "ForeignSchedulerTest::TRACE << :loaded\n")
+      File.write(path = "#{folder}/required.rb", "OtherSchedulerTest::TRACE << :loaded\n")
       under_async do
         start = Thread::Queue.new
         tasks = Array.new(2) { Heddle.spawn { start.pop || (TRACE << :asks && require(path)) } }
@@ -160,17 +160,17 @@ class ForeignSchedulerTest < Minitest::Test
 
   # The error of the one is raised once the others are awake.
   def test_a_scheduler_that_fails_to_wake_its_fiber_leaves_nobody_else_asleep
-    gate = Heddle.const_get(:Gate).new
+    events = Heddle.const_get(:EventCount).new
     begun = false
     failing = Class.new(LeastScheduler) do
       define_method(:block) { |*arguments| (begun = true) && super(*arguments) }
       define_method(:unblock) { |*| raise IOError, "this scheduler wakes nobody" }
     end
-    first = in_background { Fiber.set_scheduler(failing.new) && Fiber.schedule { gate.wait(0, 1) } }
+    first = in_background { Fiber.set_scheduler(failing.new) && Fiber.schedule { events.wait(0, 1) } }
     wait_until { begun }
-    second = in_background { gate.wait(0, 30) }
+    second = in_background { events.wait(0, 30) }
     wait_until { second.stop? }
-    assert_raises(IOError) { gate.open }
+    assert_raises(IOError) { events.advance }
     assert second.join(5), "it still waits"
     assert first.join(5)
   end

@@ -1,4 +1,5 @@
-// Mutex#sleep and ConditionVariable#wait raise what is pending after they have relocked their Mutex, see doc/adr/0014.
+// Mutex#sleep and ConditionVariable#wait raise what is pending after they have reacquired their Mutex, see
+// doc/adr/0014.
 #include "loop/interrupt.h"
 #include "shims.h"
 #include "task/current.h"
@@ -32,7 +33,7 @@ static bool may_raise(const struct loop *loop)
 
 // Ruby may have refused (another thread owns the Mutex), so that the next kernel_sleep does not come from Mutex#sleep.
 // The block may have forked, and the child has no scheduler.
-static VALUE relocked(VALUE argument)
+static VALUE reacquired(VALUE argument)
 {
     (void)argument;
     struct loop *loop = current_loop();
@@ -43,13 +44,13 @@ static VALUE relocked(VALUE argument)
 }
 
 // Tells the hook kernel_sleep that Mutex#sleep calls it, and raises what the wait for the Mutex has put off.
-static VALUE sleep_and_relock(int argc, VALUE *argv)
+static VALUE sleep_and_reacquire(int argc, VALUE *argv)
 {
     struct loop *loop = current_loop();
     if (!loop) return rb_call_super(argc, argv);
     struct arguments arguments = {argc, argv};
     loop->releasing_mutex = true;
-    VALUE value = rb_ensure(call_original, (VALUE)&arguments, relocked, Qnil);
+    VALUE value = rb_ensure(call_original, (VALUE)&arguments, reacquired, Qnil);
     if ((loop = current_loop())) owner_raise_deferred(loop->owner);
     return value;
 }
@@ -58,22 +59,22 @@ static VALUE sleep_and_relock(int argc, VALUE *argv)
 static VALUE mutex_sleep(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
-    return sleep_and_relock(argc, argv);
+    return sleep_and_reacquire(argc, argv);
 }
 
 // … and to Thread::ConditionVariable if that does not call Mutex#sleep.
 static VALUE condition_wait(int argc, VALUE *argv, VALUE self)
 {
     (void)self;
-    return sleep_and_relock(argc, argv);
+    return sleep_and_reacquire(argc, argv);
 }
 
-void Init_heddle_relock(void)
+void Init_heddle_reacquire(void)
 {
-    VALUE relock = rb_define_module_under(heddle_module, "Relock");
+    VALUE reacquire = rb_define_module_under(heddle_module, "Reacquire");
     rb_ext_ractor_safe(true); // every Ractor has locks; loops belong to the main Ractor
-    rb_define_method(relock, "sleep", mutex_sleep, -1);
-    rb_define_method(rb_define_module_under(relock, "Condition"), "wait", condition_wait, -1);
+    rb_define_method(reacquire, "sleep", mutex_sleep, -1);
+    rb_define_method(rb_define_module_under(reacquire, "Condition"), "wait", condition_wait, -1);
     rb_ext_ractor_safe(false);
-    rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Relock")));
+    rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Reacquire")));
 }

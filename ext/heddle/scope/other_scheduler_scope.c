@@ -1,10 +1,10 @@
-#include "scope/foreign_scope.h"
+#include "scope/other_scheduler_scope.h"
 
 #include "shims.h"
 
 static ID id_task, id_schedule, id_fiber_interrupt, id_raise, id_scopes;
 
-void foreign_interrupt(VALUE scheduler, VALUE fiber, VALUE error)
+void other_scheduler_interrupt(VALUE scheduler, VALUE fiber, VALUE error)
 {
     if (rb_respond_to(scheduler, id_fiber_interrupt)) {
         rb_funcall(scheduler, id_fiber_interrupt, 2, fiber, error);
@@ -16,7 +16,7 @@ void foreign_interrupt(VALUE scheduler, VALUE fiber, VALUE error)
     }
 }
 
-struct scope_chain *foreign_chain(void)
+struct scope_chain *other_scheduler_chain(void)
 {
     VALUE thread = rb_thread_current(), task = rb_thread_local_aref(thread, id_task); // of this fiber
     if (!NIL_P(task)) return ((const struct wait_owner *)RTYPEDDATA_DATA(task))->chain; // a task's first member
@@ -30,7 +30,7 @@ struct scope_chain *foreign_chain(void)
 static VALUE interrupt_for(VALUE argument)
 {
     struct scope *scope = (struct scope *)argument;
-    foreign_interrupt(rb_fiber_scheduler_current(), scope->fiber, scope_error(scope));
+    other_scheduler_interrupt(rb_fiber_scheduler_current(), scope->fiber, scope_error(scope));
     return Qnil;
 }
 
@@ -46,7 +46,7 @@ static void fail_wait(struct scope *scope)
     rb_set_errinfo(Qnil);
 }
 
-static VALUE foreign_scope_watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
+static VALUE other_scheduler_scope_watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     struct scope *scope = scope_of(object);
@@ -70,10 +70,10 @@ static VALUE foreign_scope_watch(RB_BLOCK_CALL_FUNC_ARGLIST(unused, object))
 
 static VALUE start_watcher(VALUE object)
 {
-    return rb_block_call(heddle_cFiber, id_schedule, 0, NULL, foreign_scope_watch, object);
+    return rb_block_call(heddle_cFiber, id_schedule, 0, NULL, other_scheduler_scope_watch, object);
 }
 
-void foreign_watch(struct scope *scope)
+void other_scheduler_watch(struct scope *scope)
 {
     int state = 0;
     scope->fiber = rb_fiber_current();
@@ -84,19 +84,19 @@ void foreign_watch(struct scope *scope)
     rb_jump_tag(state);
 }
 
-void foreign_scope_opened(struct scope *scope)
+void other_scheduler_scope_opened(struct scope *scope)
 {
-    if (scope->at != DEADLINE_NEVER && !scope->inherited) foreign_watch(scope);
+    if (scope->at != DEADLINE_NEVER && !scope->inherited) other_scheduler_watch(scope);
 }
 
-void foreign_scope_closed(const struct scope *scope)
+void other_scheduler_scope_closed(const struct scope *scope)
 {
     if (NIL_P(scope->watcher) || !RTEST(rb_fiber_alive_p(scope->watcher))) return;
     VALUE scheduler = rb_fiber_scheduler_get();
     if (!NIL_P(scheduler)) rb_fiber_scheduler_unblock(scheduler, scope->self, scope->watcher);
 }
 
-void Init_heddle_foreign_scope(void)
+void Init_heddle_other_scheduler_scope(void)
 {
     id_task = rb_intern("__heddle_task__");
     id_schedule = rb_intern("schedule");

@@ -8,7 +8,7 @@ require "timeout"
 # Mutex#sleep, and so ConditionVariable#wait and a Monitor's conditions, take the Mutex again before they return or
 # raise. Ruby lets nothing interrupt that; neither must a deadline or a cancel, nor Fiber#raise, Fiber#kill or the
 # hook fiber_interrupt: afterwards the caller holds the Mutex, whatever happens.
-class RelockTest < Minitest::Test
+class ReacquireTest < Minitest::Test
   include LoopHelpers
 
   mode :fiber
@@ -90,7 +90,7 @@ class RelockTest < Minitest::Test
     end
   end
 
-  def test_a_cancel_in_the_sleep_and_another_in_the_relock
+  def test_a_cancel_in_the_sleep_and_another_while_it_reacquires
     ways.each do |name, (lock, wait, owned)|
       Heddle.run do
         states, waiter = contend(lock, wait, owned, nil) do |task|
@@ -115,7 +115,7 @@ class RelockTest < Minitest::Test
     end
   end
 
-  def test_a_shield_delays_exceptions_that_arrive_in_the_relock
+  def test_a_shield_delays_exceptions_that_arrive_while_it_reacquires
     ways.each do |name, (lock, wait, owned)|
       Heddle.run do
         shielded = ->(&block) { Heddle.shield(5, &block) && sleep }
@@ -133,7 +133,7 @@ class RelockTest < Minitest::Test
   }.freeze
 
   # The fiber that waits: the task's own, or one that the task has resumed.
-  def struck_in_the_relock(limit: 0.01, nested: false)
+  def struck_while_it_reacquires(limit: 0.01, nested: false)
     ways.each do |name, (lock, wait, owned)|
       Heddle.run do
         fiber = nil
@@ -151,8 +151,8 @@ class RelockTest < Minitest::Test
 
   STRIKES.each do |how, strike|
     [false, true].each do |nested|
-      define_method("test_#{how}_in_the_relock#{"_of_a_nested_fiber" if nested}") do
-        struck_in_the_relock(nested: nested) do |fiber, errors|
+      define_method("test_#{how}_while_it_reacquires#{"_of_a_nested_fiber" if nested}") do
+        struck_while_it_reacquires(nested: nested) do |fiber, errors|
           next assert_equal("struck", errors.first.message) unless fiber
 
           sleep(0.02)
@@ -163,8 +163,8 @@ class RelockTest < Minitest::Test
     end
 
     # The first ends the sleep; the second arrives while the lock is taken again because of the first.
-    define_method("test_#{how}_in_the_sleep_and_again_in_the_relock") do
-      struck_in_the_relock(limit: nil) do |fiber, errors|
+    define_method("test_#{how}_in_the_sleep_and_again_while_it_reacquires") do
+      struck_while_it_reacquires(limit: nil) do |fiber, errors|
         next assert_equal(%w[second first], errors.map(&:message)) unless fiber
 
         sleep(0.001)
@@ -189,7 +189,7 @@ class RelockTest < Minitest::Test
     end
   end
 
-  def test_exceptions_that_arrive_in_the_relock_are_raised_in_turn
+  def test_exceptions_that_arrive_while_it_reacquires_are_raised_in_turn
     mutex = Thread::Mutex.new
     Heddle.run do
       fiber = nil
@@ -217,7 +217,7 @@ class RelockTest < Minitest::Test
   end
 
   if Fiber.method_defined?(:kill)
-    def test_a_nested_fiber_that_is_killed_in_the_relock
+    def test_a_nested_fiber_that_is_killed_while_it_reacquires
       ways.each do |name, (lock, wait, owned)|
         Heddle.run do
           fiber = nil

@@ -5,7 +5,7 @@ require "support/loop_helpers"
 
 # Threads that Heddle makes for the whole process, when the one that happens to make them masks all interrupts, has
 # another priority, a group of its own and a fiber storage: they take over none of it.
-class OwnThreadsTest < Minitest::Test
+class BackgroundThreadsTest < Minitest::Test
   include LoopHelpers
 
   mode :thread
@@ -84,7 +84,7 @@ class OwnThreadsTest < Minitest::Test
           group = ThreadGroup.new
           group.add(Thread.current)
           (closes_default == 1) ? ThreadGroup::Default.enclose : group.freeze
-          Heddle.own_thread { puts "served" }
+          Heddle.background_thread { puts "served" }
         end.join
       end
     RUBY

@@ -1,4 +1,4 @@
-#include "task/foreign.h"
+#include "task/other_scheduler.h"
 
 #include "task/task_run.h"
 
@@ -21,7 +21,7 @@ static VALUE schedule(VALUE task_object)
     return rb_block_call(heddle_cFiber, id_schedule, 0, NULL, run_in_fiber, task_object);
 }
 
-void foreign_start(struct task *task)
+void other_scheduler_start(struct task *task)
 {
     int state = 0;
     rb_protect(schedule, task->owner.self, &state);
@@ -30,7 +30,7 @@ void foreign_start(struct task *task)
     rb_jump_tag(state);
 }
 
-void Init_heddle_foreign(void)
+void Init_heddle_other_scheduler(void)
 {
     id_task = rb_intern("__heddle_task__");
     id_schedule = rb_intern("schedule");

@@ -1,4 +1,4 @@
-#include "os/own_thread.h"
+#include "os/background_thread.h"
 
 #include "heddle.h"
 
@@ -33,7 +33,7 @@ static void clear_storage(void)
     if (!NIL_P(copy)) rb_hash_foreach(copy, forget_key, heddle_cFiber);
 }
 
-void own_thread_settle(void)
+void background_thread_settle(void)
 {
     VALUE thread = rb_thread_current();
     if (rb_funcall(thread, id_priority, 0) != INT2FIX(0)) rb_funcall(thread, id_set_priority, 1, INT2FIX(0));
@@ -53,7 +53,7 @@ static VALUE call_body(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
     return unmasked->body(unmasked->argument);
 }
 
-VALUE own_thread_unmasked(VALUE (*body)(VALUE), VALUE argument)
+VALUE background_thread_unmasked(VALUE (*body)(VALUE), VALUE argument)
 {
     struct unmasked unmasked = {body, argument};
     return rb_block_call(rb_cThread, id_handle_interrupt, 1, &everything_at_once, call_body, (VALUE)&unmasked);
@@ -62,28 +62,28 @@ VALUE own_thread_unmasked(VALUE (*body)(VALUE), VALUE argument)
 static VALUE settle_and_serve(VALUE argument)
 {
     const struct unmasked *served = (const struct unmasked *)argument;
-    own_thread_settle();
+    background_thread_settle();
     return served->body(served->argument);
 }
 
-VALUE own_thread_serve(VALUE (*body)(VALUE), VALUE argument)
+VALUE background_thread_serve(VALUE (*body)(VALUE), VALUE argument)
 {
     struct unmasked served = {body, argument};
-    return own_thread_unmasked(settle_and_serve, (VALUE)&served);
+    return background_thread_unmasked(settle_and_serve, (VALUE)&served);
 }
 
 /*
- * call-seq: Heddle.own_thread { ... } -> the block's value
+ * call-seq: Heddle.background_thread { ... } -> the block's value
  *
  * The work of a thread that Heddle makes for the whole process, without anything that the thread has from the one that
  * happened to make it: mask, priority, group, fiber storage.
  *
  * @api private
  */
-static VALUE own_thread(VALUE self)
+static VALUE background_thread(VALUE self)
 {
     (void)self;
-    return own_thread_serve(rb_yield, Qnil);
+    return background_thread_serve(rb_yield, Qnil);
 }
 
 /*
@@ -96,11 +96,11 @@ static VALUE own_thread(VALUE self)
 static VALUE settle_thread(VALUE self)
 {
     (void)self;
-    own_thread_settle();
+    background_thread_settle();
     return Qnil;
 }
 
-void Init_heddle_own_thread(void)
+void Init_heddle_background_thread(void)
 {
     id_handle_interrupt = rb_intern("handle_interrupt");
     id_priority = rb_intern("priority");
@@ -113,6 +113,6 @@ void Init_heddle_own_thread(void)
     rb_gc_register_mark_object(default_group = rb_const_get(rb_path2class("ThreadGroup"), rb_intern("Default")));
     rb_gc_register_mark_object(everything_at_once = rb_hash_new());
     rb_hash_aset(everything_at_once, rb_cObject, ID2SYM(rb_intern("immediate")));
-    rb_define_singleton_method(heddle_module, "own_thread", own_thread, 0);
+    rb_define_singleton_method(heddle_module, "background_thread", background_thread, 0);
     rb_define_singleton_method(heddle_module, "settle_thread", settle_thread, 0);
 }

@@ -2,19 +2,19 @@
 // (Thread.handle_interrupt), the maker's priority, group and fiber storage. The maker is whoever comes first, and the
 // thread outlives what these were meant for: under a mask nothing could end the thread, and the end of the program
 // would wait for it.
-#ifndef HEDDLE_OS_OWN_THREAD_H
-#define HEDDLE_OS_OWN_THREAD_H
+#ifndef HEDDLE_OS_BACKGROUND_THREAD_H
+#define HEDDLE_OS_BACKGROUND_THREAD_H
 
 #include <ruby.h>
 
 // Called by the new thread. Gives it the usual priority, no fiber storage, and the default group, unless the maker's
 // group lets no thread go. Raises what strikes the thread.
-void own_thread_settle(void);
+void background_thread_settle(void);
 
 // Calls the body without the maker's mask: what strikes the thread is raised at once.
-VALUE own_thread_unmasked(VALUE (*body)(VALUE), VALUE argument);
+VALUE background_thread_unmasked(VALUE (*body)(VALUE), VALUE argument);
 
 // Both, in this order: without the mask, settles, and calls the body.
-VALUE own_thread_serve(VALUE (*body)(VALUE), VALUE argument);
+VALUE background_thread_serve(VALUE (*body)(VALUE), VALUE argument);
 
 #endif

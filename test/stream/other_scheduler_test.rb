@@ -4,7 +4,7 @@ require "test_helper"
 require "support/stream_helpers"
 
 # In tasks of another scheduler, which does not know streams.
-class StreamForeignSchedulerTest < Minitest::Test
+class StreamOtherSchedulerTest < Minitest::Test
   include StreamHelpers
 
   mode :fiber

@@ -1,4 +1,4 @@
-#include "task/guest.h"
+#include "task/external.h"
 
 #include "loop/start.h"
 #include "os/fork.h"
@@ -7,9 +7,9 @@
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
-bool guest_is_transient(VALUE guest)
+bool external_is_transient(VALUE external)
 {
-    return RTEST(rb_attr_get(guest, rb_intern("@transient")));
+    return RTEST(rb_attr_get(external, rb_intern("@transient")));
 }
 
 struct start {
@@ -21,12 +21,12 @@ static VALUE run_fiber(VALUE argument)
 {
     const struct start *start = (const struct start *)argument;
     struct wait_owner *owner = &start->task->owner;
-    loop_start(start->loop, owner, owner->fiber, Qnil, turn_beside_guest(start->loop));
+    loop_start(start->loop, owner, owner->fiber, Qnil, turn_beside_external(start->loop));
     return Qnil;
 }
 
-// Ruby may refuse to switch to the fiber: no memory for a stack, a fiber that is no new one. A guest that has started
-// waits somewhere, or has ended.
+// Ruby may refuse to switch to the fiber: no memory for a stack, a fiber that is no new one. An external task that has
+// started waits somewhere, or has ended.
 static VALUE forget_unstarted(VALUE argument)
 {
     struct task *task = ((const struct start *)argument)->task;
@@ -34,11 +34,11 @@ static VALUE forget_unstarted(VALUE argument)
     return Qnil;
 }
 
-void guest_start(struct loop *loop, VALUE fiber, VALUE guest, const struct guest_bonds *bonds)
+void external_start(struct loop *loop, VALUE fiber, VALUE external, const struct external_bonds *bonds)
 {
     VALUE object = task_create(Qnil, Qnil, loop->self, loop, bonds->inherits);
     struct task *task = task_of(object);
-    task->owner.guest = guest;
+    task->owner.external = external;
     task->owner.fiber = fiber;
     task->owner.ends_with_fiber = true;
     fiber_index_add(&loop->running, &task->owner.fiber);
@@ -50,17 +50,17 @@ void guest_start(struct loop *loop, VALUE fiber, VALUE guest, const struct guest
     RB_GC_GUARD(object);
 }
 
-void guest_run(struct loop *loop, VALUE block, VALUE guest, const struct guest_bonds *bonds)
+void external_run(struct loop *loop, VALUE block, VALUE external, const struct external_bonds *bonds)
 {
     VALUE object = task_create(block, Qnil, loop->self, loop, bonds->inherits);
     struct task *task = task_of(object);
-    task->owner.guest = guest;
+    task->owner.external = external;
     task_enlist(task, bonds->run);
     worker_fiber_start(loop, task, false, Qnil);
     RB_GC_GUARD(object);
 }
 
-void guest_release(struct task *task)
+void external_release(struct task *task)
 {
     task->scopes.filters = 0;
     for (struct scope *scope = task->scopes.innermost, *outer; scope; scope = outer) {
@@ -70,7 +70,7 @@ void guest_release(struct task *task)
     task_leave_run(task);
 }
 
-bool guest_put_off(struct task *task, VALUE exception)
+bool external_put_off(struct task *task, VALUE exception)
 {
     if (!task_runs(task) || !scope_shielded(task->owner.chain)) return false;
     task->owner.interruption = exception;

@@ -1,0 +1,29 @@
+# frozen_string_literal: true
+
+require "test_helper"
+
+# The tree uses the field's words. Those on the left were its own once, and had to be learned before a line could be
+# read; what took their place stands on the right.
+class VocabularyTest < Minitest::Test
+  ROOT = File.expand_path("../..", __dir__)
+  WORDS = {
+    /\bcarriers?\b/i => "worker fiber", /\bguests?\b|_guests?\b|\bguest_/i => "external task",
+    /\bforeign[ _]schedulers?\b/i => "other scheduler", /\b(?:mutex_)?relock/i => "reacquire (a Mutex)",
+    /\bown_thread/ => "background thread", /\bGate\b/ => "event count"
+  }.freeze
+  FILES = "{*.md,Rakefile,Gemfile,{bin,script}/*,{doc,guides}/**/*.md," \
+    "{lib,test,lab,odbc,rakelib,sig,examples}/**/*.{rb,rbs,md,rake},{ext,lab/ext,odbc/ext}/**/*.{c,h,rb}}"
+  # Pages that YARD makes, and this list.
+  EXEMPT = %r{\Adoc/api/|/vocabulary_test\.rb\z}
+
+  def test_no_word_of_our_own
+    found = Dir.glob(FILES, base: ROOT).grep_v(EXEMPT).flat_map do |file|
+      text = File.read(File.join(ROOT, file), encoding: "UTF-8")
+      names = WORDS.select { |word, _| word.match?(file) }.map { |word, better| [file, word, better] }
+      names + WORDS.select { |word, _| word.match?(text) }.map { |word, better|
+        [file, text.lines.find { |line| word.match?(line) }.to_s.strip[0, 80], better]
+      }
+    end
+    assert_empty found
+  end
+end
