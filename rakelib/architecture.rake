@@ -2,10 +2,10 @@
 
 require_relative "architecture"
 
-desc "Check that no room of the C code includes a room above it, and draw the rooms"
+desc "Check that no room of the C code includes a layer above it, and draw the layers"
 task :architecture do
   architecture = Architecture.new(Architecture::GROUND)
   puts architecture.picture
   violations = architecture.violations
-  raise "rooms:\n  #{violations.join("\n  ")}" if violations.any?
+  raise "layers:\n  #{violations.join("\n  ")}" if violations.any?
 end

@@ -2,20 +2,20 @@
 
 require "tsort"
 
-# The rooms of the C code, which are the folders of ext/heddle, and the calls allowed between them. Only the same room,
-# and rooms above it, may include a room's headers. The compiler refuses a call without a declaration, so includes show
-# all calls. The files of a room do not call each other in circles.
+# The layers of the C code, which are the folders of ext/heddle, and the calls allowed between them. Only the same
+# layer, and layers above it, may include a layer's headers. The compiler refuses a call without a declaration, so
+# includes show all calls. The files of a layer do not call each other in circles.
 class Architecture
-  # From the bottom up; rooms of one row do not include each other. "" is ext/heddle itself.
+  # From the bottom up; layers of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
     [""], ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "names"], ["scheduler"], ["stream", "wire"],
     ["net_http", "db"],
     ["memcached", "mysql", "postgresql", "sqlite", "simulation"]
   ].freeze
-  # Rooms that still have circles. A room that has lost its own is found, and leaves this list.
+  # Layers that still have circles. A layer that has lost its own is found, and leaves this list.
   CIRCLES = %w[net_http].freeze
-  # Tables of functions by which a room calls rooms above it, with the room that has the struct. Each is a way up that
-  # includes do not show, so there are few, each for a reason that its header gives.
+  # Tables of functions by which a layer calls layers above it, with the layer that has the struct. Each is a way up
+  # that includes do not show, so there are few, each for a reason that its header gives.
   TABLES = {
     "scope_exit" => "cancel", "owner_functions" => "loop", "simulated_connects" => "os", "resource_kind" => "sync",
     "db_operations" => "db"
@@ -27,27 +27,27 @@ class Architecture
   TABLE = /^(?:static )?(?:const )?struct (\w+) \w+ = \{/
   NO_CODE = %r{//.*$|"(?:\\.|[^"\\])*"|/\*(?:[^*]|\*(?!/))*\*/}
 
-  Include = Struct.new(:file, :line, :room, :included, :target)
+  Include = Struct.new(:file, :line, :layer, :included, :target)
 
-  # @param root [String] the folder that holds the rooms
+  # @param root [String] the folder that holds the layers
   def initialize(root)
     @root = root
     @texts = {}
   end
 
-  # @return [Array<String>] one line for each include that goes up or sideways, for each folder that is not a room, for
+  # @return [Array<String>] one line for each include that goes up or sideways, for each folder that is not a layer, for
   #   each table of functions that is not in {TABLES}, and for each circle of files
   def violations
-    strangers = includes.flat_map { |include| [include.room, include.target] }.uniq - ROWS.flatten
-    strangers.map { |room| "#{room}/ has no place in #{self.class}::ROWS" } + upward + tables + circular
+    strangers = includes.flat_map { |include| [include.layer, include.target] }.uniq - ROWS.flatten
+    strangers.map { |layer| "#{layer}/ has no place in #{self.class}::ROWS" } + upward + tables + circular
   end
 
-  # @return [String] the rooms, the highest first, each with the rooms that it uses
+  # @return [String] the layers, the highest first, each with the layers that it uses
   def picture
-    rooms = ROWS.reverse.flatten
-    width = rooms.map { |room| name(room).size }.max
-    rooms.map do |room|
-      "#{name(room).ljust(width)}  #{uses(room).map { |used| name(used) }.join(", ")}".rstrip
+    layers = ROWS.reverse.flatten
+    width = layers.map { |layer| name(layer).size }.max
+    layers.map do |layer|
+      "#{name(layer).ljust(width)}  #{uses(layer).map { |used| name(used) }.join(", ")}".rstrip
     end.join("\n")
   end
 
@@ -56,24 +56,24 @@ class Architecture
   def upward
     includes.reject { |include| allowed?(include) }.map do |include|
       "#{include.file}:#{include.line} includes #{include.included}: " \
-        "#{name(include.room)} may not know #{name(include.target)}"
+        "#{name(include.layer)} may not know #{name(include.target)}"
     end
   end
 
   def tables
     found = files("c").flat_map do |file|
       text(file).scan(TABLE).filter_map do |name,|
-        room = structs_of_functions[name]
-        [file, name, room] if room && room != folder(file)
+        layer = structs_of_functions[name]
+        [file, name, layer] if layer && layer != folder(file)
       end
     end
-    unknown = found.reject { |_, name, room| TABLES[name] == room }
+    unknown = found.reject { |_, name, layer| TABLES[name] == layer }
     past = TABLES.keys - found.map { |_, name| name }
-    unknown.map { |file, name, room| "#{file}: by its struct #{name}, #{name(room)} calls a room above it" } +
+    unknown.map { |file, name, layer| "#{file}: by its struct #{name}, #{name(layer)} calls a layer above it" } +
       past.map { |name| "#{name} is a way up no more: take it from #{self.class}::TABLES" }
   end
 
-  # @return [Hash{String => String}] the room of each struct of a header that has pointers to functions
+  # @return [Hash{String => String}] the layer of each struct of a header that has pointers to functions
   def structs_of_functions
     @structs_of_functions ||= files("h").flat_map do |file|
       text(file).scan(STRUCT).filter_map { |name, body| [name, folder(file)] if body.include?("(*") }
@@ -85,10 +85,10 @@ class Architecture
   end
 
   def circular
-    files("c").group_by { |file| folder(file) }.flat_map do |room, files|
+    files("c").group_by { |file| folder(file) }.flat_map do |layer, files|
       circles = circles_among(files)
-      if CIRCLES.include?(room)
-        circles.empty? ? ["#{room}/ has no circle any more: take it from #{self.class}::CIRCLES"] : []
+      if CIRCLES.include?(layer)
+        circles.empty? ? ["#{layer}/ has no circle any more: take it from #{self.class}::CIRCLES"] : []
       else
         circles.map { |circle| "#{circle.sort.join(", ")} call each other in a circle" }
       end
@@ -107,20 +107,20 @@ class Architecture
   end
 
   def allowed?(include)
-    include.room == include.target || (row(include.target) || 0) < (row(include.room) || ROWS.size)
+    include.layer == include.target || (row(include.target) || 0) < (row(include.layer) || ROWS.size)
   end
 
-  def row(room)
-    ROWS.index { |rooms| rooms.include?(room) }
+  def row(layer)
+    ROWS.index { |layers| layers.include?(layer) }
   end
 
-  def name(room)
-    room.empty? ? GROUND : room
+  def name(layer)
+    layer.empty? ? GROUND : layer
   end
 
-  def uses(room)
+  def uses(layer)
     ROWS.flatten.reverse & includes.filter_map do |include|
-      include.target if include.room == room && include.target != room
+      include.target if include.layer == layer && include.target != layer
     end
   end
 

@@ -2,7 +2,7 @@
 
 require "mkmf"
 
-# The rooms, each a folder of sources. CONTRIBUTING.md draws which room may use which.
+# The layers, each a folder of sources. CONTRIBUTING.md draws which layer may use which.
 LAYERS = [
   "", "os", "cancel", "loop", "scope", "task", "sync", "names", "scheduler", "stream", "wire", "net_http", "memcached",
   "db", "mysql", "postgresql", "sqlite", "simulation"

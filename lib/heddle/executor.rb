@@ -5,7 +5,7 @@ require_relative "required_gem"
 %w[concurrent/errors concurrent/executor/executor_service].each do |path|
   Heddle::RequiredGem.load(path, "Heddle::Executor", "concurrent-ruby, 1.1 or later")
 end
-require_relative "executor/lane"
+require_relative "executor/worker"
 
 module Heddle
   # An executor of concurrent-ruby that runs each posted block as a task, on one thread with a loop: for futures,
@@ -93,7 +93,7 @@ module Heddle
         accepted = @lock.synchronize do
           next false unless @state == :running && room?
 
-          start_lane if @lanes.size < @threads && running + @queue.size >= @lanes.size
+          start_worker if @workers.size < @threads && running + @queue.size >= @workers.size
           @queue << [block, arguments]
           @scheduled += 1
           true
@@ -101,9 +101,9 @@ module Heddle
       ensure
         # Also behind an exception that strikes after the block was accepted; and again, since it may strike meanwhile.
         begin
-          wake_a_lane unless @queue.empty?
+          wake_a_worker unless @queue.empty?
         ensure
-          wake_a_lane unless @queue.empty?
+          wake_a_worker unless @queue.empty?
         end
       end
       accepted || refuse(block, arguments)
@@ -142,7 +142,7 @@ module Heddle
     # Accepts no more blocks. Those that were accepted run to their end.
     #
     # @return [true]
-    def shutdown = stop { @lanes.each(&:wake) }
+    def shutdown = stop { @workers.each(&:wake) }
 
     # Accepts no more blocks, drops the queue and cancels the running tasks: {Heddle::Cancellation} is raised where they
     # wait, and their `ensure` blocks run. A block that computes is interrupted when it waits next.
@@ -151,7 +151,7 @@ module Heddle
     def kill
       stop do
         @queue.clear
-        @lanes.each(&:kill)
+        @workers.each(&:kill)
       end
     end
 
@@ -192,7 +192,7 @@ module Heddle
     def scheduled_task_count = locked { @scheduled }
 
     # @return [Integer] blocks that returned
-    def completed_task_count = locked { @completed + @lanes.sum(&:completed) }
+    def completed_task_count = locked { @completed + @workers.sum(&:completed) }
 
     # @return [String]
     def inspect
@@ -202,22 +202,22 @@ module Heddle
 
     alias_method :to_s, :inspect
 
-    # @api private Called by a lane that has room.
+    # @api private Called by a worker that has room.
     # @return [Array, nil] a block and its arguments
-    def take(lane)
+    def take(worker)
       @lock.synchronize do
         next if (running = self.running) >= @max_length || @queue.empty?
 
         @largest = running + 1 if running >= @largest
-        lane.took
+        worker.took
         @queue.shift
       end
     end
 
-    # @api private Takes back what a lane took and could not start.
-    def give_back(lane, work)
+    # @api private Takes back what a worker took and could not start.
+    def give_back(worker, work)
       @lock.synchronize do
-        lane.gave_back
+        worker.gave_back
         @queue.unshift(work)
       end
     end
@@ -225,22 +225,22 @@ module Heddle
     # @api private
     def queue? = !@queue.empty?
 
-    # @api private Called by a lane that runs nothing: whether its thread is to end. If so, the executor no longer knows
-    # the lane.
-    def dismiss?(lane, idle)
+    # @api private Called by a worker that runs nothing: whether its thread is to end. If so, the executor no longer
+    # knows the worker.
+    def dismiss?(worker, idle)
       @lock.synchronize do
         next false if queue? || (@state == :running && !idle)
 
-        forget(lane)
+        forget(worker)
         true
       end
     end
 
-    # @api private Called at the end of a lane's thread, however it ends.
-    def lane_ended(lane)
+    # @api private Called at the end of a worker's thread, however it ends.
+    def worker_ended(worker)
       @lock.synchronize do
-        forget(lane)
-        start_lane if @state != :shutdown && @lanes.empty? && !@queue.empty?
+        forget(worker)
+        start_worker if @state != :shutdown && @workers.empty? && !@queue.empty?
       end
     rescue ThreadError
       nil # the process ends, and no thread starts any more
@@ -252,14 +252,14 @@ module Heddle
     def begin_here
       @lock = Thread::Mutex.new
       @queue = []
-      @lanes = []
+      @workers = []
       @scheduled = @completed = @largest = 0
       @ended = EventCount.new
       @state = :shutdown unless @state == :running
       @forks = Heddle.forks # last: from now on nobody resets it
     end
 
-    # A child of fork has none of the lanes.
+    # A child of fork has none of the workers.
     def check_process
       return if @forks == Heddle.forks
 
@@ -277,7 +277,7 @@ module Heddle
     end
 
     # Call this under the lock.
-    def running = @lanes.sum(&:running)
+    def running = @workers.sum(&:running)
 
     # Call this under the lock.
     def waiting = [running + @queue.size - @max_length, 0].max
@@ -285,18 +285,18 @@ module Heddle
     # Call this under the lock.
     def room? = !can_overflow? || running + @queue.size < @max_length + @max_queue
 
-    # Call this under the lock. Neither Thread#raise nor Thread#kill may strike between the start of the lane's thread
-    # and the lane's entry in the list. Nothing in the mask waits.
-    def start_lane
-      Thread.handle_interrupt(Object => :never) { @lanes << Lane.new(self, (@max_length.to_f / @threads).ceil) }
+    # Call this under the lock. Neither Thread#raise nor Thread#kill may strike between the start of the worker's thread
+    # and the worker's entry in the list. Nothing in the mask waits.
+    def start_worker
+      Thread.handle_interrupt(Object => :never) { @workers << Worker.new(self, (@max_length.to_f / @threads).ceil) }
     end
 
     # Call this under the lock.
-    def forget(lane)
-      return unless @lanes.delete(lane)
+    def forget(worker)
+      return unless @workers.delete(worker)
 
-      @completed += lane.completed
-      end_here if @state != :running && @lanes.empty? && @queue.empty?
+      @completed += worker.completed
+      end_here if @state != :running && @workers.empty? && @queue.empty?
     end
 
     def end_here
@@ -304,17 +304,17 @@ module Heddle
       @ended.advance
     end
 
-    # A lane that is full takes from the queue when one of its tasks ends.
-    def wake_a_lane
-      lane = (@threads == 1) ? @lanes.first : @lanes.select(&:room?).min_by(&:running)
-      lane.wake if lane&.room?
+    # A worker that is full takes from the queue when one of its tasks ends.
+    def wake_a_worker
+      worker = (@threads == 1) ? @workers.first : @workers.select(&:room?).min_by(&:running)
+      worker.wake if worker&.room?
     end
 
     def stop
       locked do
         @state = :shuttingdown if @state == :running
         yield
-        end_here if @lanes.empty? && @queue.empty?
+        end_here if @workers.empty? && @queue.empty?
       end
       true
     end

@@ -5,18 +5,18 @@ require_relative "required_gem"
 Heddle::RequiredGem.load("redis-client", "Heddle::Limit", "redis-client, 0.12 or later")
 require_relative "dropped_fiber"
 require_relative "limit/errors"
-require_relative "limit/place"
-require_relative "limit/agent"
+require_relative "limit/permit"
+require_relative "limit/coordinator"
 
 module Heddle
   # A limit that all processes on all machines share, kept in Redis (5 or later): so many blocks at once, so many starts
-  # in any one second, or both. Places are given in the order in which callers asked, by Redis's clock.
+  # in any one second, or both. Permits are given in the order in which callers asked, by Redis's clock.
   #
-  # A place is a lease: the process renews it while the block runs, and it expires when the process dies. All limits on
+  # A permit is a lease: the process renews it while the block runs, and it expires when the process dies. All limits on
   # one Redis server share one thread and two connections in each process, however many tasks and threads wait.
   #
-  # Waiting for a place is a wait like any other: a {Heddle.deadline} or a cancel ends it, and gives the place back.
-  # If Redis cannot be reached, callers that wait get {Unavailable}. Blocks that run keep their places, which are
+  # Waiting for a permit is a wait like any other: a {Heddle.deadline} or a cancel ends it, and gives the permit back.
+  # If Redis cannot be reached, callers that wait get {Unavailable}. Blocks that run keep their permits, which are
   # entered again when Redis is back, also in a Redis that lost its data.
   #
   # All processes must give one limit the same numbers: those of the latest call hold.
@@ -54,7 +54,7 @@ module Heddle
     # @param name [String] the same in all processes that share the limit
     # @param concurrent [Integer, nil] the most blocks that run at once
     # @param per_second [Integer, nil] the most blocks that start in any one second
-    # @param lease [Numeric] seconds after which a place is free again if its process died: 0.1 to a day
+    # @param lease [Numeric] seconds after which a permit is free again if its process died: 0.1 to a day
     # @param redis [RedisClient::Config, Hash, String, nil] what `RedisClient.config` returned, the Hash of its options,
     #   or an URL; nil for {Limit.redis}
     # @raise [TypeError, ArgumentError] for a value that it cannot use
@@ -71,9 +71,9 @@ module Heddle
       @lease, @redis = lease, redis
     end
 
-    # Waits for a place, and calls the block in it.
+    # Waits for a permit, and calls the block in it.
     #
-    # @param timeout [Numeric, nil] seconds to wait for a place; the block is not bound by it
+    # @param timeout [Numeric, nil] seconds to wait for a permit; the block is not bound by it
     # @return [Object] the block's value
     # @raise [Exhausted] when the timeout ended first
     # @raise [Unavailable] when Redis could not be reached
@@ -81,22 +81,22 @@ module Heddle
     def acquire(timeout: nil)
       raise ArgumentError, "Heddle::Limit#acquire needs a block to call in its place" unless block_given?
 
-      place = Place.new(self)
-      DroppedFiber.hold(self, place) do
+      permit = Permit.new(self)
+      DroppedFiber.hold(self, permit) do
         begin
-          Agent.of(@redis || Limit.redis).enter(place)
-          place.wait(timeout)
+          Coordinator.of(@redis || Limit.redis).enter(permit)
+          permit.wait(timeout)
           yield
         ensure
-          place.leave
+          permit.leave
         end
       ensure
-        place.leave # again, since Thread#raise may have struck before the first call or within it
+        permit.leave # again, since Thread#raise may have struck before the first call or within it
       end
     end
 
     # @api private for {DroppedFiber}
-    def take_back(place) = place.leave
+    def take_back(permit) = permit.leave
 
     # @return [String]
     def inspect

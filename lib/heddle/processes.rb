@@ -7,7 +7,7 @@ require_relative "processes/frames"
 require_relative "processes/transfer"
 require_relative "processes/worker"
 require_relative "processes/child"
-require_relative "processes/dealer"
+require_relative "processes/dispatcher"
 require_relative "processes/stream"
 
 module Heddle
@@ -65,7 +65,7 @@ module Heddle
       Items.check(items)
       values = []
       keep_errors = Items.return_errors?(errors)
-      Dealer.new(self, block, keep: true, keep_errors: keep_errors).run(items) do |index, payload, error|
+      Dispatcher.new(self, block, keep: true, keep_errors: keep_errors).run(items) do |index, payload, error|
         values[index] = error || Transfer.load_value(payload, index)
       end
       values
@@ -79,7 +79,7 @@ module Heddle
       raise ArgumentError, "Heddle::Processes#each needs a block to call with each item" unless block
 
       Items.check(items)
-      Dealer.new(self, block, keep: false).run(items)
+      Dispatcher.new(self, block, keep: false).run(items)
       self
     end
 
@@ -111,6 +111,6 @@ module Heddle
       value
     end
 
-    private_constant :Frames, :Transfer, :Worker, :Child, :Dealer
+    private_constant :Frames, :Transfer, :Worker, :Child, :Dispatcher
   end
 end

@@ -4,67 +4,67 @@ require "test_helper"
 require "tmpdir"
 require_relative "../../rakelib/architecture"
 
-# The rooms of the C code stack: an upward include and a circle of files are found, and CONTRIBUTING draws the rooms as
-# they are.
+# The layers of the C code stack: an upward include and a circle of files are found, and CONTRIBUTING draws the layers
+# as they are.
 class ArchitectureTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
-  ROOMS = File.join(ROOT, "ext/heddle")
+  LAYERS = File.join(ROOT, "ext/heddle")
 
   def test_no_room_includes_a_room_above_it
-    assert_empty Architecture.new(ROOMS).violations
+    assert_empty Architecture.new(LAYERS).violations
   end
 
   def test_an_upward_include_is_found
-    with_rooms do |rooms|
-      File.write(File.join(rooms, "loop/wait.h"), %(#include "task/task.h"\n), mode: "a")
-      assert_equal 1, Architecture.new(rooms).violations.size
+    with_layers do |layers|
+      File.write(File.join(layers, "loop/wait.h"), %(#include "task/task.h"\n), mode: "a")
+      assert_equal 1, Architecture.new(layers).violations.size
       assert_match %r{\Aloop/wait\.h:\d+ includes task/task\.h: loop may not know task\z},
-        Architecture.new(rooms).violations.first
+        Architecture.new(layers).violations.first
     end
   end
 
   def test_rooms_of_one_level_do_not_include_each_other
-    with_rooms do |rooms|
-      File.write(File.join(rooms, "mysql/mysql_link.h"), %(#include "memcached/memcached.h"\n), mode: "a")
-      assert_match(/mysql may not know memcached/, Architecture.new(rooms).violations.join)
+    with_layers do |layers|
+      File.write(File.join(layers, "mysql/mysql_link.h"), %(#include "memcached/memcached.h"\n), mode: "a")
+      assert_match(/mysql may not know memcached/, Architecture.new(layers).violations.join)
     end
   end
 
   def test_an_unlisted_folder_is_found
-    with_rooms do |rooms|
-      Dir.mkdir(File.join(rooms, "attic"))
-      File.write(File.join(rooms, "attic/box.h"), %(#include "heddle.h"\n))
-      assert_match(/attic.* has no place/, Architecture.new(rooms).violations.join)
+    with_layers do |layers|
+      Dir.mkdir(File.join(layers, "attic"))
+      File.write(File.join(layers, "attic/box.h"), %(#include "heddle.h"\n))
+      assert_match(/attic.* has no place/, Architecture.new(layers).violations.join)
     end
   end
 
   def test_a_table_of_functions_that_nobody_knows_is_found
-    with_rooms do |rooms|
-      File.write(File.join(rooms, "loop/wait.h"), "struct way_up {\n    void (*call)(void);\n};\n", mode: "a")
-      File.write(File.join(rooms, "task/task.c"), "static const struct way_up up = {.call = one};\n", mode: "a")
-      assert_equal ["task/task.c: by its struct way_up, loop calls a room above it"],
-        Architecture.new(rooms).violations
+    with_layers do |layers|
+      File.write(File.join(layers, "loop/wait.h"), "struct way_up {\n    void (*call)(void);\n};\n", mode: "a")
+      File.write(File.join(layers, "task/task.c"), "static const struct way_up up = {.call = one};\n", mode: "a")
+      assert_equal ["task/task.c: by its struct way_up, loop calls a layer above it"],
+        Architecture.new(layers).violations
     end
   end
 
   def test_a_circle_of_files_is_found
-    with_rooms do |rooms|
-      File.write(File.join(rooms, "os/fork.c"), "void fork_x(void)\n{\n    pidfd_x();\n}\n", mode: "a")
-      File.write(File.join(rooms, "os/pidfd.c"), "void pidfd_x(void)\n{\n    fork_x();\n}\n", mode: "a")
-      assert_equal ["os/fork.c, os/pidfd.c call each other in a circle"], Architecture.new(rooms).violations
+    with_layers do |layers|
+      File.write(File.join(layers, "os/fork.c"), "void fork_x(void)\n{\n    pidfd_x();\n}\n", mode: "a")
+      File.write(File.join(layers, "os/pidfd.c"), "void pidfd_x(void)\n{\n    fork_x();\n}\n", mode: "a")
+      assert_equal ["os/fork.c, os/pidfd.c call each other in a circle"], Architecture.new(layers).violations
     end
   end
 
   def test_a_room_that_has_lost_its_circle_leaves_the_list
-    with_rooms do |rooms|
-      FileUtils.rm(Dir[File.join(rooms, Architecture::CIRCLES.first, "*.c")])
-      File.write(File.join(rooms, Architecture::CIRCLES.first, "x.c"), "")
-      assert_match(/#{Architecture::CIRCLES.first}. has no circle any more/, Architecture.new(rooms).violations.join)
+    with_layers do |layers|
+      FileUtils.rm(Dir[File.join(layers, Architecture::CIRCLES.first, "*.c")])
+      File.write(File.join(layers, Architecture::CIRCLES.first, "x.c"), "")
+      assert_match(/#{Architecture::CIRCLES.first}. has no circle any more/, Architecture.new(layers).violations.join)
     end
   end
 
   def test_contributing_draws_the_rooms_as_they_are
-    assert_includes File.read(File.join(ROOT, "CONTRIBUTING.md")), Architecture.new(ROOMS).picture
+    assert_includes File.read(File.join(ROOT, "CONTRIBUTING.md")), Architecture.new(LAYERS).picture
   end
 
   def test_the_guide_draws_the_rooms_in_their_order
@@ -72,15 +72,15 @@ class ArchitectureTest < Minitest::Test
     drawn = drawing.scan(/^│ (\w+) /).flatten
     rows = Architecture::ROWS.flatten - [""]
     assert_equal rows.sort, (drawn - ["lib"]).sort
-    heights = drawn.filter_map { |room| Architecture::ROWS.index { |row| row.include?(room) } }
+    heights = drawn.filter_map { |layer| Architecture::ROWS.index { |row| row.include?(layer) } }
     assert_equal heights.sort.reverse, heights
   end
 
   private
 
-  def with_rooms
+  def with_layers
     Dir.mktmpdir do |folder|
-      FileUtils.cp_r(ROOMS, folder)
+      FileUtils.cp_r(LAYERS, folder)
       yield File.join(folder, "heddle")
     end
   end

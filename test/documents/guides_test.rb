@@ -40,18 +40,18 @@ class GuidesTest < Minitest::Test
 
   # A table lists each class of an error that Heddle raises, with its superclass.
   def test_errors
-    named = error_tables.flat_map do |room, rows|
+    named = error_tables.flat_map do |space, rows|
       rows.lines
         .flat_map { |row| row[/\A\| (.*?) \|/, 1].scan(/`([\w:]+)`(?: < ([\w:]+))?/) }.filter_map do |name, parent|
         next if name.match?(/\A(?:Errno|IO|Net|OpenSSL)::/) # Ruby's, of which not every version has all
 
-        found = error_class(room, name)
+        found = error_class(space, name)
         assert_equal parent, found.superclass.name.delete_prefix("Heddle::"), name if parent
         found
       end
     end
-    rooms = [Heddle, Heddle::DB, Heddle::Memcached]
-    classes = rooms.flat_map { |room| room.constants.map { |name| room.const_get(name) } }.grep(Class)
+    modules = [Heddle, Heddle::DB, Heddle::Memcached]
+    classes = modules.flat_map { |space| space.constants.map { |name| space.const_get(name) } }.grep(Class)
     assert_empty classes.select { |found| found <= Heddle::Error } - named
   end
 
@@ -87,8 +87,8 @@ class GuidesTest < Minitest::Test
 
   def error_tables = GUIDES.values.flat_map { |text| text.scan(TABLE_OF_ERRORS) }
 
-  def error_class(room, name)
-    owners = [*(Heddle.const_get(room) if room), Heddle, Object]
+  def error_class(space, name)
+    owners = [*(Heddle.const_get(space) if space), Heddle, Object]
     owners.find { |owner| owner.const_defined?(name, owner == Object) }.const_get(name)
   end
 

@@ -5,7 +5,7 @@ require "support/servers"
 require "support/strike_at_moment"
 require "heddle/limit"
 
-# A limit holds across processes, is fair, and loses no place when callers, processes or Redis fail.
+# A limit holds across processes, is fair, and loses no permit when callers, processes or Redis fail.
 class LimitTest < Minitest::Test
   include StrikeAtMoment
 
@@ -159,7 +159,7 @@ class LimitTest < Minitest::Test
         waiting.cancel.wait
         wait_until { queue == 0 }
       end
-      # Within the place, too.
+      # Within the permit, too.
       assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.02) { one.acquire { sleep } } }
       Heddle.spawn { one.acquire { sleep } }.tap { wait_until { held == 1 } }.cancel
       assert_equal :next, one.acquire(timeout: 5) { :next }
@@ -207,7 +207,7 @@ class LimitTest < Minitest::Test
     one.acquire do
       reader, writer = IO.pipe
       pid = fork do
-        # Its own claim waits for the parent's place; then the child ends within both blocks.
+        # Its own claim waits for the parent's permit; then the child ends within both blocks.
         one.acquire(timeout: 0.1) { exit!(1) }
       rescue Heddle::Limit::Exhausted
         writer.close
@@ -315,7 +315,7 @@ class LimitTest < Minitest::Test
   def in_order_behind_a_loss?
     wait_until { forget_who_waits(lease: 3) }
     wait_until { queue == 1200 } # the next renewal enters them again
-    numbers = @redis.call("ZRANGE", key("queue"), 0, -1).map { |place| Integer(place[/\d+\z/]) }
+    numbers = @redis.call("ZRANGE", key("queue"), 0, -1).map { |permit| Integer(permit[/\d+\z/]) }
     numbers == numbers.sort
   end
 
@@ -344,20 +344,20 @@ class LimitTest < Minitest::Test
     @redis.call("ZADD", key("starts"), redis_time, "dead:1")
     @redis.call("SET", key("clock"), redis_time)
     %w[held seen starts].each do |set|
-      @redis.call("ZRANGE", key(set), 0, -1, "WITHSCORES").each do |place, time|
-        @redis.call("ZADD", key(set), time + 3600e6, place)
+      @redis.call("ZRANGE", key(set), 0, -1, "WITHSCORES").each do |permit, time|
+        @redis.call("ZADD", key(set), time + 3600e6, permit)
       end
     end
     @redis.call("INCRBY", key("clock"), 3_600_000_000)
     assert_equal(:in, both.acquire(timeout: 5) { :in })
   end
 
-  # Another program uses one of its keys, say. The places of the others are renewed meanwhile.
+  # Another program uses one of its keys, say. The permits of the others are renewed meanwhile.
   def test_a_limit_that_redis_refuses_leaves_the_others_alone
     @redis.call("SET", "heddle:limit:{bad}:held", "a string")
     bad, good = limit("bad", concurrent: 1, lease: 60), limit(concurrent: 1, lease: 0.3)
     error = assert_raises(Heddle::Limit::Unavailable) { bad.acquire { flunk } }
-    assert_match(/the limit "bad" cannot be asked for a place: .*WRONGTYPE/, error.message)
+    assert_match(/the limit "bad" cannot be asked for a permit: .*WRONGTYPE/, error.message)
     value = good.acquire(timeout: 5) do
       before = expiry
       wait_until { expiry > before }
@@ -369,15 +369,15 @@ class LimitTest < Minitest::Test
   end
 
   def test_servers_named_anew_each_time
-    agents = -> { Heddle::Limit.const_get(:Agent).instance_variable_get(:@agents) }
-    before = agents.call.keys
+    coordinators = -> { Heddle::Limit.const_get(:Coordinator).instance_variable_get(:@coordinators) }
+    before = coordinators.call.keys
     3.times do
       Heddle::Limit.new("x", concurrent: 1, redis: RedisClient.config(url: @url)).acquire {}
-      last = agents.call.values.last
-      wait_until { last.instance_variable_get(:@lines).empty? }
+      last = coordinators.call.values.last
+      wait_until { last.instance_variable_get(:@queues).empty? }
       wait_until { limits_thread&.kill.nil? }
     end
-    assert_equal 1, (agents.call.keys - before).size, "those without places and thread are forgotten"
+    assert_equal 1, (coordinators.call.keys - before).size, "those without permits and thread are forgotten"
   end
 
   # All leases seem to be over. What runs counts again once it is renewed.
@@ -385,7 +385,7 @@ class LimitTest < Minitest::Test
     one = limit(concurrent: 1, lease: 0.5)
     one.acquire do
       %w[held seen].each do |set|
-        @redis.call("ZRANGE", key(set), 0, -1).each { |place| @redis.call("ZINCRBY", key(set), -3600e6.to_i, place) }
+        @redis.call("ZRANGE", key(set), 0, -1).each { |permit| @redis.call("ZINCRBY", key(set), -3600e6.to_i, permit) }
       end
       @redis.call("INCRBY", key("clock"), -3_600_000_000)
       wait_until { expiry > redis_time }
@@ -396,7 +396,7 @@ class LimitTest < Minitest::Test
   def test_no_redis
     nowhere = Heddle::Limit.new("x", concurrent: 1, redis: {host: "127.0.0.1", port: 1})
     error = assert_within(2) { assert_raises(Heddle::Limit::Unavailable) { nowhere.acquire { flunk } } }
-    assert_match(/the limit "x" cannot be asked for a place: .*refused/, error.message)
+    assert_match(/the limit "x" cannot be asked for a permit: .*refused/, error.message)
     assert_kind_of RedisClient::CannotConnectError, error.cause
     assert_raises(TypeError) { Heddle::Limit.new("x", concurrent: "2") }
     assert_raises(ArgumentError) { Heddle::Limit.new("x") }
@@ -466,7 +466,7 @@ class LimitTest < Minitest::Test
     server&.stop
   end
 
-  # An exception of another thread at every moment of a call: no place stays held.
+  # An exception of another thread at every moment of a call: no permit stays held.
   def test_a_caller_that_is_struck_at_every_moment
     one = limit(concurrent: 1)
     moment = 0
@@ -479,7 +479,7 @@ class LimitTest < Minitest::Test
     wait_until { held == 0 }
   end
 
-  # The caller gets its place or hears why not; it waits for no thread that has ended.
+  # The caller gets its permit or hears why not; it waits for no thread that has ended.
   def test_its_thread_is_struck_before_its_first_line
     one = limit(concurrent: 1)
     %i[kill raise].each do |strike|
@@ -544,14 +544,14 @@ class LimitTest < Minitest::Test
   # Objects of this stack that the GC has not found yet are overwritten.
   def drop_an_enumerator(limit)
     Thread.new { assert_equal 1, Enumerator.new { |yielder| limit.acquire { yielder << 1 } }.next }.join
-    wait_until(20, what: "the place") { Array.new(1000) { Object.new } && GC.start.nil? && held.zero? }
+    wait_until(20, what: "the permit") { Array.new(1000) { Object.new } && GC.start.nil? && held.zero? }
   end
 
   def held = @redis.call("ZCARD", "heddle:limit:{x}:held")
 
   def queue = @redis.call("ZCARD", "heddle:limit:{x}:queue")
 
-  # When the last place expires; 0 if none is held.
+  # When the last permit expires; 0 if none is held.
   def expiry = @redis.call("ZRANGE", key("held"), -1, -1, "WITHSCORES").flatten.last.to_f
 
   def count(server, command, name, key)

@@ -59,7 +59,7 @@ class TestMatrix
 
   # Cells that run at once. They share the slots for test files (see slots.rb), so that the last long file of one does
   # not leave the processors idle.
-  LANES = 3
+  CELLS_AT_ONCE = 3
   CELL_SECONDS = 2400
 
   # The oldest ActiveRecord whose connections belong to fibers; the bundles have newer ones.
@@ -382,7 +382,7 @@ class TestMatrix
   def run_cells(cells, folder)
     waiting = Queue.new(cells.each_with_index.to_a).close
     again = {}
-    lanes = Array.new(LANES) do
+    workers = Array.new(CELLS_AT_ONCE) do
       Thread.new do
         Thread.current.report_on_exception = false
         while (cell, index = waiting.pop)
@@ -390,7 +390,7 @@ class TestMatrix
         end
       end
     end
-    lanes.each(&:join)
+    workers.each(&:join)
     yield
     cells.each { |cell| run_again(cell, again.fetch(cell)) }
   end

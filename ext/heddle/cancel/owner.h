@@ -1,4 +1,4 @@
-// The owner of waits and deadlines: a task, or the code outside of any task. The rooms below tasks know a task by this
+// The owner of waits and deadlines: a task, or the code outside of any task. The layers below tasks know a task by this
 // record, the first member of its own.
 #ifndef HEDDLE_CANCEL_OWNER_H
 #define HEDDLE_CANCEL_OWNER_H

@@ -1,9 +1,9 @@
 // The part of Heddle::DB::Connection that is in C: who may use the connection, and how a statement is run. All requests
 // go through it, so that one fiber or thread at a time makes them, each to its end.
 //
-// A room gives its link's class a struct db_operations. Then a statement is run by the room's C functions, and Ruby is
-// called for policy alone: listeners, new statements of the cache, statements that may change the session, and whatever
-// a server refuses. Without one (ODBC) the driver's methods in Ruby do everything.
+// A layer gives its link's class a struct db_operations. Then a statement is run by the layer's C functions, and Ruby
+// is called for policy alone: listeners, new statements of the cache, statements that may change the session, and
+// whatever a server refuses. Without one (ODBC) the driver's methods in Ruby do everything.
 #ifndef HEDDLE_DB_CONNECTION_H
 #define HEDDLE_DB_CONNECTION_H
 

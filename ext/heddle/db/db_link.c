@@ -8,7 +8,7 @@ VALUE db_cLink;
 
 // ---- the object
 
-// Never used for an object of its own: the types of rooms have it as their parent.
+// Never used for an object of its own: the types of layers have it as their parent.
 const rb_data_type_t db_link_type = {
     .wrap_struct_name = "Heddle::DB::Link",
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,

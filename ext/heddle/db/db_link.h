@@ -4,7 +4,7 @@
 // stays open instead: the link is interrupted, and refuses all exchanges but the one that reads the rest of the reply.
 // In a child of fork, a link of the parent refuses every exchange.
 //
-// A room above embeds struct db_link as the first member of its own link, and names db_link_type as the parent of its
+// A layer above embeds struct db_link as the first member of its own link, and names db_link_type as the parent of its
 // link's type. It runs an exchange so:
 //
 //     struct room_link *link = room_link_of(exchange->self);
@@ -41,7 +41,7 @@ struct db_link {
 extern VALUE db_cLink; // Heddle::DB::Link
 extern const rb_data_type_t db_link_type;
 
-// For the functions of a room's type and for its allocator, which calls db_link_init for zeroed memory.
+// For the functions of a layer's type and for its allocator, which calls db_link_init for zeroed memory.
 void db_link_init(struct db_link *link);
 void db_link_mark(const struct db_link *link);
 void db_link_compact(struct db_link *link);
@@ -53,7 +53,7 @@ void db_link_open(struct db_link *link, VALUE stream);
 // Returns whether the connection belongs to the process that this one was forked from.
 bool db_link_forked(const struct db_link *link);
 
-// For a room's struct db_operations. A link of the parent process is closed here.
+// For a layer's struct db_operations. A link of the parent process is closed here.
 bool db_link_is_forked(VALUE link);
 bool db_link_is_closed(VALUE link);
 
@@ -83,7 +83,7 @@ void db_link_violated(struct db_link *link, const char *what);
 
 struct db_exchange {
     VALUE self;
-    void *link; // the room's own, whose first member is a struct db_link
+    void *link; // the layer's own, whose first member is a struct db_link
     VALUE (*body)(struct db_exchange *exchange);
     VALUE arguments[4];
     uint32_t number;

@@ -1,5 +1,5 @@
 // The loop of one thread: parked fibers, ready fibers, timers, and, in its poller, descriptors. It knows none of our
-// Ruby classes; the room scheduler/ binds it.
+// Ruby classes; the layer scheduler/ binds it.
 //
 // There is no loop fiber. A fiber that must wait transfers to the next ready fiber. With none ready, the waiting fiber
 // polls the kernel itself; if its own wait ends first, it continues without a single switch.

@@ -1,7 +1,7 @@
-// Shared by the files of this room: memcached_client.c (the object, its ring), memcached_server.c (the connections to a
-// server and their leases), memcached_messages.c (a request and its reply), memcached_exchange.c (one key: lease, ask,
-// retry), memcached_single.c (methods for one key), memcached_multi.c, memcached_shard.c and memcached_batch.c (many
-// keys on all servers at once: multi.h), memcached_text.c (commands of the text protocol).
+// Shared by the files of this layer: memcached_client.c (the object, its ring), memcached_server.c (the connections to
+// a server and their leases), memcached_messages.c (a request and its reply), memcached_exchange.c (one key: lease,
+// ask, retry), memcached_single.c (methods for one key), memcached_multi.c, memcached_shard.c and memcached_batch.c
+// (many keys on all servers at once: multi.h), memcached_text.c (commands of the text protocol).
 #ifndef HEDDLE_MEMCACHED_INTERNALS_H
 #define HEDDLE_MEMCACHED_INTERNALS_H
 

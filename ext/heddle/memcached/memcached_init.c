@@ -1,4 +1,4 @@
-// Defines the methods of the classes: the only file of this room that knows all others.
+// Defines the methods of the classes: the only file of this layer that knows all others.
 #include "memcached/internals.h"
 
 // Called by lib/heddle/memcached.rb, once the errors are defined.

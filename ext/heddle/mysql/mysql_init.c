@@ -1,4 +1,4 @@
-// Defines the class of links and its methods: the only file of this room that knows all others.
+// Defines the class of links and its methods: the only file of this layer that knows all others.
 #include "mysql/mysql_link.h"
 
 void Init_heddle_mysql(void)

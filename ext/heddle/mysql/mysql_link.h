@@ -1,4 +1,4 @@
-// A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this room:
+// A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this layer:
 // mysql_link.c (packets), mysql_sql.c (the text of statements), mysql_parameters.c and mysql_values.c (values in
 // requests and in rows), mysql_results.c (whole replies), mysql_login.c and mysql_commands.c (the methods of
 // Heddle::DB::MySQL::Link), mysql_idle.c (closes without a next request). mysql_init.c knows all of them; no file calls

@@ -1,4 +1,4 @@
-// Called once, when the extension is loaded. Each function defines the Ruby methods of one file of this room.
+// Called once, when the extension is loaded. Each function defines the Ruby methods of one file of this layer.
 #ifndef HEDDLE_NET_HTTP_BINDINGS_H
 #define HEDDLE_NET_HTTP_BINDINGS_H
 

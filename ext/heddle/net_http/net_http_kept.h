@@ -1,5 +1,5 @@
-// What the rest of this room tells lib/heddle/net_http/keep_alive, which keeps connections for later sessions, and asks
-// of it.
+// What the rest of this layer tells lib/heddle/net_http/keep_alive, which keeps connections for later sessions, and
+// asks of it.
 #ifndef HEDDLE_NET_HTTP_NET_HTTP_KEPT_H
 #define HEDDLE_NET_HTTP_NET_HTTP_KEPT_H
 

@@ -1,4 +1,4 @@
-// A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this room share. postgresql_link.c has
+// A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. postgresql_link.c has
 // the messages, postgresql_sql.c what the text of a statement says, postgresql_parameters.c and postgresql_values.c
 // what goes in and comes out, postgresql_results.c whole replies, postgresql_login.c, postgresql_commands.c,
 // postgresql_pipeline.c, postgresql_copy.c and postgresql_interrupted.c the methods of Heddle::DB::PostgreSQL::Link.
@@ -123,7 +123,7 @@ void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE val
 // The same without keeping anything: while logging in.
 struct pg_message postgresql_any_message(struct postgresql_link *link);
 
-// Makes a buffer of the room grow: pg_buffer.grow. Raises NoMemoryError.
+// Makes a buffer of the layer grow: pg_buffer.grow. Raises NoMemoryError.
 bool postgresql_grow(struct pg_buffer *buffer, size_t room);
 
 // The bytes of a String, which must stay on the stack.

@@ -1,4 +1,4 @@
-// Defines the class of links and its methods: the only file of this room that knows all others.
+// Defines the class of links and its methods: the only file of this layer that knows all others.
 #include "sqlite/sqlite_link.h"
 
 /* Link.know_classes: called when the Ruby part is loaded. */

@@ -1,4 +1,4 @@
-// Shared by the files of this room, of which each calls only those before it: life.c (states, closing, poisoning),
+// Shared by the files of this layer, of which each calls only those before it: life.c (states, closing, poisoning),
 // object.c, waiting.c (how a fiber or a thread waits), tls.c, receiving.c, writing.c, reading.c, the methods.
 #ifndef HEDDLE_STREAM_INTERNALS_H
 #define HEDDLE_STREAM_INTERNALS_H

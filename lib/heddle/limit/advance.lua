@@ -1,15 +1,15 @@
--- Brings a limit up to date, and gives free places to those who have waited longest.
+-- Brings a limit up to date, and gives free permits to those who have waited longest.
 --
--- KEYS: held    sorted set of places by the time at which they expire
---       queue   sorted set of waiting places by their tickets
---       seen    sorted set of waiting places by the time at which they expire
---       starts  sorted set of places by the time of their start, in the last second
+-- KEYS: held    sorted set of permits by the time at which they expire
+--       queue   sorted set of waiting permits by their tickets
+--       seen    sorted set of waiting permits by the time at which they expire
+--       starts  sorted set of permits by the time of their start, in the last second
 --       ticket  the last ticket
 --       clock   the time of the last call
 -- ARGV: the caller's token; concurrent and per_second, or 0; the lease in microseconds; then three lists, each after
---       its length: places to release, held places to renew, places that wait.
--- Places are named TOKEN:NUMBER. Answers the microseconds until the next place may be free, or -1, and then the
--- caller's places that are granted. Other callers are told through the channel of their token.
+--       its length: permits to release, held permits to renew, permits that wait.
+-- Permits are named TOKEN:NUMBER. Answers the microseconds until the next permit may be free, or -1, and then the
+-- caller's permits that are granted. Other callers are told through the channel of their token.
 local held, queue, seen, starts, ticket, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, concurrent, per_second, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local index = 5
@@ -27,36 +27,36 @@ local parts = redis.call('TIME')
 local now = parts[1] * 1000000 + parts[2]
 local function time(value) return string.format('%.0f', value) end
 
--- A clock that was set back, or that of another server: no place may wait until it has caught up.
+-- A clock that was set back, or that of another server: no permit may wait until it has caught up.
 local back = tonumber(redis.call('GET', clock) or 0) - now
 if back > 0 then
   for _, key in ipairs({held, seen, starts}) do
-    local places = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
-    for i = 1, #places, 2 do redis.call('ZADD', key, time(places[i + 1] - back), places[i]) end
+    local permits = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for i = 1, #permits, 2 do redis.call('ZADD', key, time(permits[i + 1] - back), permits[i]) end
   end
 end
 redis.call('SET', clock, time(now))
 
-for _, place in ipairs(released) do
-  redis.call('ZREM', held, place)
-  redis.call('ZREM', queue, place)
-  redis.call('ZREM', seen, place)
+for _, permit in ipairs(released) do
+  redis.call('ZREM', held, permit)
+  redis.call('ZREM', queue, permit)
+  redis.call('ZREM', seen, permit)
 end
-for _, place in ipairs(renewed) do redis.call('ZADD', held, time(now + lease), place) end
+for _, permit in ipairs(renewed) do redis.call('ZADD', held, time(now + lease), permit) end
 redis.call('ZREMRANGEBYSCORE', held, '-inf', time(now))
-for _, place in ipairs(redis.call('ZRANGEBYSCORE', seen, '-inf', time(now))) do
-  redis.call('ZREM', queue, place)
-  redis.call('ZREM', seen, place)
+for _, permit in ipairs(redis.call('ZRANGEBYSCORE', seen, '-inf', time(now))) do
+  redis.call('ZREM', queue, permit)
+  redis.call('ZREM', seen, permit)
 end
 
 local answer = {-1}
-for _, place in ipairs(waiting) do
-  if redis.call('ZSCORE', held, place) then -- granted, and the message was lost
-    redis.call('ZADD', held, time(now + lease), place)
-    answer[#answer + 1] = place
+for _, permit in ipairs(waiting) do
+  if redis.call('ZSCORE', held, permit) then -- granted, and the message was lost
+    redis.call('ZADD', held, time(now + lease), permit)
+    answer[#answer + 1] = permit
   else
-    if not redis.call('ZSCORE', queue, place) then redis.call('ZADD', queue, redis.call('INCR', ticket), place) end
-    redis.call('ZADD', seen, time(now + lease), place)
+    if not redis.call('ZSCORE', queue, permit) then redis.call('ZADD', queue, redis.call('INCR', ticket), permit) end
+    redis.call('ZADD', seen, time(now + lease), permit)
   end
 end
 
@@ -67,19 +67,19 @@ if per_second > 0 then
   rate = per_second - redis.call('ZCARD', starts)
 end
 while free > 0 and rate > 0 do
-  local place = redis.call('ZRANGE', queue, 0, 0)[1]
-  if not place then break end
-  -- Not a lease from now: the process may have died while the place waited.
-  local expiry = redis.call('ZSCORE', seen, place) or time(now + lease)
-  redis.call('ZREM', queue, place)
-  redis.call('ZREM', seen, place)
-  redis.call('ZADD', held, expiry, place)
-  if per_second > 0 then redis.call('ZADD', starts, time(now), place) end
-  local owner = string.match(place, '^(.*):')
+  local permit = redis.call('ZRANGE', queue, 0, 0)[1]
+  if not permit then break end
+  -- Not a lease from now: the process may have died while the permit waited.
+  local expiry = redis.call('ZSCORE', seen, permit) or time(now + lease)
+  redis.call('ZREM', queue, permit)
+  redis.call('ZREM', seen, permit)
+  redis.call('ZADD', held, expiry, permit)
+  if per_second > 0 then redis.call('ZADD', starts, time(now), permit) end
+  local owner = string.match(permit, '^(.*):')
   if owner == token then
-    answer[#answer + 1] = place
+    answer[#answer + 1] = permit
   else
-    redis.call('PUBLISH', 'heddle:limit:' .. owner, place)
+    redis.call('PUBLISH', 'heddle:limit:' .. owner, permit)
   end
   free, rate = free - 1, rate - 1
 end

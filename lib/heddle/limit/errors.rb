@@ -7,7 +7,7 @@ module Heddle
       include Heddle::Error
     end
 
-    # No place became free within the timeout of {Limit#acquire}.
+    # No permit became free within the timeout of {Limit#acquire}.
     class Exhausted < ::Timeout::Error
       include Heddle::Error
     end

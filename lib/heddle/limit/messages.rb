@@ -2,7 +2,7 @@
 
 module Heddle
   class Limit
-    # Hears, in a task of the agent's loop, of places that other processes granted.
+    # Hears, in a task of the coordinator's loop, of permits that other processes granted.
     #
     # @api private
     class Messages
@@ -10,10 +10,10 @@ module Heddle
       READ_SECONDS = 5
       private_constant :RETRY_SECONDS, :READ_SECONDS
 
-      def initialize(config, token, agent)
+      def initialize(config, token, coordinator)
         @config = config
         @channel = "heddle:limit:#{token}"
-        @agent = agent
+        @coordinator = coordinator
       end
 
       # Whether a message would arrive.
@@ -48,14 +48,14 @@ module Heddle
           case event
           when "subscribe"
             @listening = true
-            @agent.look # places may have been granted before
+            @coordinator.look # permits may have been granted before
           when "message"
-            @agent.granted([content])
+            @coordinator.granted([content])
           end
         end
       ensure
         @listening = false
-        @agent.look # meanwhile it must ask
+        @coordinator.look # meanwhile it must ask
         subscription&.close
       end
 

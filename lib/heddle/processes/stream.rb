@@ -29,7 +29,7 @@ module Heddle
         waiting = {}
         bytes = delivered = 0
         room = ->(taken) { taken - delivered < @ahead && bytes < BYTES }
-        Dealer.new(@processes, @block, keep: true, room: room).run(@items) do |index, payload|
+        Dispatcher.new(@processes, @block, keep: true, room: room).run(@items) do |index, payload|
           waiting[index] = payload
           bytes += payload.bytesize
           while (payload = waiting.delete(delivered))

@@ -6,7 +6,7 @@ module Heddle
     #
     # All of it happens in the caller's own fiber, which waits for all sockets at once. IO.select calls the scheduler,
     # if one is active.
-    class Dealer
+    class Dispatcher
       # Seconds between checks for dead workers whose socket a child of theirs still holds open.
       LOOK = 1.0
 

@@ -5,10 +5,10 @@ module Heddle
     # One thread of an {Executor}, with a loop. Its dispatcher, a task, takes work from the executor for as many tasks
     # as may run; each task runs one block.
     #
-    # `running` and `completed` are changed in the lane's own thread; other threads only read them.
+    # `running` and `completed` are changed in the worker's own thread; other threads only read them.
     #
     # @api private
-    class Lane
+    class Worker
       # Leaves the dispatcher, so that its run cancels the tasks.
       Killed = Class.new(StandardError)
       private_constant :Killed
@@ -48,7 +48,7 @@ module Heddle
       private
 
       # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
-      # before that, or at its end, must not leave the executor with a lane that has no thread.
+      # before that, or at its end, must not leave the executor with a worker that has no thread.
       def live
         Heddle.background_thread { Heddle.run(grace: @executor.grace) { dispatch } }
       rescue Killed
@@ -56,7 +56,7 @@ module Heddle
       rescue Exception => error # rubocop:disable Lint/RescueException -- nobody else would tell of it
         @executor.log(Concurrent::ExecutorService::ERROR, error)
       ensure
-        @executor.lane_ended(self)
+        @executor.worker_ended(self)
       end
 
       def dispatch
@@ -107,6 +107,6 @@ module Heddle
         wake if @running.zero? || @executor.queue?
       end
     end
-    private_constant :Lane
+    private_constant :Worker
   end
 end

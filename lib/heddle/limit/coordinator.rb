@@ -2,16 +2,16 @@
 
 require "digest/sha1"
 require "securerandom"
-require_relative "line"
+require_relative "wait_queue"
 require_relative "messages"
 
 module Heddle
   class Limit
     # Speaks to one Redis server for all limits of this process that are kept there: a thread with a loop, which runs
-    # while places are held or asked for.
+    # while permits are held or asked for.
     #
     # @api private
-    class Agent
+    class Coordinator
       SCRIPT = File.read(File.expand_path("advance.lua", __dir__)).freeze
       SHA = Digest::SHA1.hexdigest(SCRIPT).freeze
       IDLE_SECONDS = 10
@@ -21,29 +21,29 @@ module Heddle
       REGISTRY = Thread::Mutex.new
       private_constant :SCRIPT, :SHA, :IDLE_SECONDS, :POLL_SECONDS, :PAUSE_SECONDS, :FLUSH_SECONDS, :REGISTRY
 
-      @agents = {}
+      @coordinators = {}
 
       class << self
-        # @return [Agent] the process's one for this server
+        # @return [Coordinator] the process's one for this server
         def of(redis)
-          agent = @agents[redis]
-          return agent if agent&.here?
+          coordinator = @coordinators[redis]
+          return coordinator if coordinator&.here?
 
           REGISTRY.synchronize do
-            agent = @agents[redis]
-            next agent if agent&.here?
+            coordinator = @coordinators[redis]
+            next coordinator if coordinator&.here?
 
             at_exit { flush } unless @flushes
             @flushes = true
-            @agents = @agents.select { |_, known| known.used? }.merge(redis => agent = new(redis))
-            agent
+            @coordinators = @coordinators.select { |_, known| known.used? }.merge(redis => coordinator = new(redis))
+            coordinator
           end
         end
 
         private
 
-        # Lets others have the places of this process before their leases expire.
-        def flush = @agents.each_value(&:flush)
+        # Lets others have the permits of this process before their leases expire.
+        def flush = @coordinators.each_value(&:flush)
       end
 
       def initialize(redis)
@@ -54,40 +54,40 @@ module Heddle
         @lock = Thread::Mutex.new
         @changed = EventCount.new
         @sent = EventCount.new
-        @lines = {} # by limits' names: those with places
-        @places = {} # that wait, by their names
+        @queues = {} # by limits' names: those with permits
+        @permits = {} # that wait, by their names
         @number = @failures = 0
       end
 
-      # A child of fork has neither the thread nor the places.
+      # A child of fork has neither the thread nor the permits.
       def here? = @forks == Heddle.forks
 
       # Whether it is to be kept: a program may name its server by another RedisClient::Config each time.
-      def used? = here? && @lock.synchronize { @thread || @lines.any? }
+      def used? = here? && @lock.synchronize { @thread || @queues.any? }
 
-      # Called by the caller that wants a place.
-      def enter(place)
+      # Called by the caller that wants a permit.
+      def enter(permit)
         @lock.synchronize do
-          # First, so that no place waits for a thread that could not start. Nothing in the mask waits.
+          # First, so that no permit waits for a thread that could not start. Nothing in the mask waits.
           Thread.handle_interrupt(Object => :never) { @thread ||= start_thread }
           id = "#{@token}:#{@number += 1}"
-          place.entered(self, id)
-          @places[id] = place
-          line_of(place.limit).enter(place)
+          permit.entered(self, id)
+          @permits[id] = permit
+          queue_of(permit.limit).enter(permit)
         end
         @changed.advance
       end
 
-      # Called by the caller at its end, whether it had its place or not.
-      def leave(place)
+      # Called by the caller at its end, whether it had its permit or not.
+      def leave(permit)
         return unless here?
 
         @lock.synchronize do
-          if (line = @lines[place.limit.name])
-            line.leave(place, Clock.now)
-            forget(line)
+          if (queue = @queues[permit.limit.name])
+            queue.leave(permit, Clock.now)
+            forget(queue)
           end
-          @places.delete(place.id)
+          @permits.delete(permit.id)
         end
         @changed.advance
       end
@@ -100,19 +100,19 @@ module Heddle
         end
       end
 
-      # @param ids [Array<String>] places that Redis granted; a place that its caller has left is released anyway
+      # @param ids [Array<String>] permits that Redis granted; a permit that its caller has left is released anyway
       def granted(ids)
         @lock.synchronize do
           ids.each do |id|
-            next unless (place = @places[id])
+            next unless (permit = @permits[id])
 
-            @lines[place.limit.name]&.grant(place)
-            @places.delete(id)
+            @queues[permit.limit.name]&.grant(permit)
+            @permits.delete(id)
           end
         end
       end
 
-      # Asks Redis about all places soon: messages may have been lost.
+      # Asks Redis about all permits soon: messages may have been lost.
       def look
         @stale = true
         @changed.advance
@@ -121,11 +121,11 @@ module Heddle
       private
 
       # Call this under the lock.
-      def line_of(limit) = @lines[limit.name] ||= Line.new(limit)
+      def queue_of(limit) = @queues[limit.name] ||= WaitQueue.new(limit)
 
-      # Forgets a line without places. Call this under the lock. Another line may have the name meanwhile.
-      def forget(line)
-        @lines.delete(line.limit.name) if line.empty? && @lines[line.limit.name].equal?(line)
+      # Forgets a queue without permits. Call this under the lock. Another queue may have the name meanwhile.
+      def forget(queue)
+        @queues.delete(queue.limit.name) if queue.empty? && @queues[queue.limit.name].equal?(queue)
       end
 
       # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
@@ -143,14 +143,14 @@ module Heddle
         thread
       end
 
-      # Another thread follows one that has spoken to Redis, since places that are held must be renewed.
+      # Another thread follows one that has spoken to Redis, since permits that are held must be renewed.
       def ended(error)
         @lock.synchronize do
           next unless @thread == Thread.current # it may have made room for another
 
           @thread = nil
           refuse_all(error || ThreadError.new("the thread of the limits was killed"))
-          Thread.handle_interrupt(Object => :never) { @thread = start_thread } if @checked && @lines.any?
+          Thread.handle_interrupt(Object => :never) { @thread = start_thread } if @checked && @queues.any?
         end
       rescue ThreadError
         nil # the process ends, and no thread starts any more
@@ -174,17 +174,17 @@ module Heddle
         redis&.close
       end
 
-      # @return [Boolean] whether this thread is to end: under the lock, so that a place that enters starts another
+      # @return [Boolean] whether this thread is to end: under the lock, so that a permit that enters starts another
       def dismissed?
         @lock.synchronize do
-          @lines.empty? && @thread == Thread.current && (@thread = nil).nil?
+          @queues.empty? && @thread == Thread.current && (@thread = nil).nil?
         end
       end
 
       # @return [Numeric, nil] seconds until the next round, if nothing changes before; nil if none is needed
       def round(redis, messages)
         check = check?(messages)
-        refused = pending(check).reject { |line| advance?(redis, line, check) }
+        refused = pending(check).reject { |queue| advance?(redis, queue, check) }
         @checked = Clock.now if check
         messages.listen if waiting?
         return [pause(messages), failed].compact.min if refused.any?
@@ -200,10 +200,10 @@ module Heddle
 
       def pause(messages)
         @lock.synchronize do
-          next if @lines.empty?
+          next if @queues.empty?
           next 0 if @stale
 
-          [[@checked + renewal(messages), *@lines.each_value.filter_map(&:due)].min - Clock.now, 0].max
+          [[@checked + renewal(messages), *@queues.each_value.filter_map(&:due)].min - Clock.now, 0].max
         end
       end
 
@@ -217,41 +217,41 @@ module Heddle
       #
       # @return [Float] seconds between two checks
       def renewal(messages)
-        seconds = (@lines.each_value.map(&:lease).min || IDLE_SECONDS).fdiv(3)
-        (messages.listening? || @lines.each_value.none?(&:waiting?)) ? seconds : [seconds, POLL_SECONDS].min
+        seconds = (@queues.each_value.map(&:lease).min || IDLE_SECONDS).fdiv(3)
+        (messages.listening? || @queues.each_value.none?(&:waiting?)) ? seconds : [seconds, POLL_SECONDS].min
       end
 
-      # @return [Array<Line>]
+      # @return [Array<WaitQueue>]
       def pending(check)
         @lock.synchronize do
           time = Clock.now
-          @lines.values.select { |line| check || line.pending?(time) }
+          @queues.values.select { |queue| check || queue.pending?(time) }
         end
       end
 
-      def waiting? = @lock.synchronize { @lines.each_value.any?(&:waiting?) }
+      def waiting? = @lock.synchronize { @queues.each_value.any?(&:waiting?) }
 
-      def unsent? = @lock.synchronize { @thread && @lines.each_value.any?(&:released?) }
+      def unsent? = @lock.synchronize { @thread && @queues.each_value.any?(&:released?) }
 
       # @return [Boolean] false if Redis refuses what concerns this limit: others may still be served
-      def advance?(redis, line, check)
-        advance(redis, line, check)
+      def advance?(redis, queue, check)
+        advance(redis, queue, check)
         true
       rescue RedisClient::CommandError => error
-        @lock.synchronize { refuse(line, error) }
+        @lock.synchronize { refuse(queue, error) }
         false
       end
 
-      def advance(redis, line, check)
+      def advance(redis, queue, check)
         start = -1
-        @lock.synchronize { line.requests(check) }.each do |released, renewed, waiting|
-          start, *granted = call(redis, line.limit, released, renewed, waiting)
-          @lock.synchronize { line.told(released) }
+        @lock.synchronize { queue.requests(check) }.each do |released, renewed, waiting|
+          start, *granted = call(redis, queue.limit, released, renewed, waiting)
+          @lock.synchronize { queue.told(released) }
           granted(granted)
         end
         @lock.synchronize do
-          line.due = Clock.now + start / 1e6 if start >= 0 && line.waiting?
-          forget(line)
+          queue.due = Clock.now + start / 1e6 if start >= 0 && queue.waiting?
+          forget(queue)
         end
       end
 
@@ -261,7 +261,7 @@ module Heddle
         attempts = 0
         keys = %w[held queue seen starts ticket clock].map { |key| "heddle:limit:{#{limit.name}}:#{key}" }
         arguments = [keys.size, *keys, @token, limit.concurrent.to_i, limit.per_second.to_i,
-          (limit.lease * 1e6).round, *lists.flat_map { |places| [places.size, *places.map(&:id)] }]
+          (limit.lease * 1e6).round, *lists.flat_map { |permits| [permits.size, *permits.map(&:id)] }]
         begin
           run_script(redis, arguments)
         rescue RedisClient::TimeoutError
@@ -283,21 +283,21 @@ module Heddle
 
       # @return [Numeric] seconds until the next attempt
       def failed
-        @stale = true # a Redis that lost its data is told all places
+        @stale = true # a Redis that lost its data is told all permits
         [0.05 * 2**[@failures += 1, 10].min, PAUSE_SECONDS].min
       end
 
       # Those who wait get the error. Call this under the lock.
       def refuse_all(error)
-        @lines.each_value.to_a.each { |line| refuse(line, error) }
+        @queues.each_value.to_a.each { |queue| refuse(queue, error) }
       end
 
       # Call this under the lock.
-      def refuse(line, error)
-        line.refuse_all(error, Clock.now).each { |id| @places.delete(id) }
-        forget(line)
+      def refuse(queue, error)
+        queue.refuse_all(error, Clock.now).each { |id| @permits.delete(id) }
+        forget(queue)
       end
     end
-    private_constant :Agent
+    private_constant :Coordinator
   end
 end

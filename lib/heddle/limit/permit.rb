@@ -2,21 +2,21 @@
 
 module Heddle
   class Limit
-    # A caller's place in a limit: asked for, then granted or refused by an {Agent}, and left.
+    # A caller's permit of a limit: asked for, then granted or refused by an {Coordinator}, and left.
     #
     # @api private
-    class Place
+    class Permit
       LOCK_SECONDS = 5
       private_constant :LOCK_SECONDS
 
       # @return [Limit]
       attr_reader :limit
 
-      # @return [String, nil] its name in Redis, given by the agent
+      # @return [String, nil] its name in Redis, given by the coordinator
       attr_reader :id
 
-      # @return [Agent, nil]
-      attr_reader :agent
+      # @return [Coordinator, nil]
+      attr_reader :coordinator
 
       def initialize(limit)
         @limit = limit
@@ -24,10 +24,10 @@ module Heddle
         @changed = EventCount.new
       end
 
-      # Called by the agent, under its lock.
-      def entered(agent, id)
+      # Called by the coordinator, under its lock.
+      def entered(coordinator, id)
         @id = id
-        @agent = agent # last: from now on it must be left
+        @coordinator = coordinator # last: from now on it must be left
       end
 
       def waiting? = @state == :waiting
@@ -52,24 +52,24 @@ module Heddle
         deadline = timeout && Clock.now + timeout
         while (seen = @changed.count) && waiting?
           left = deadline && deadline - Clock.now
-          raise Exhausted, "no place in #{@limit.inspect} became free within #{timeout} s" if left && left <= 0
+          raise Exhausted, "no permit of #{@limit.inspect} became free within #{timeout} s" if left && left <= 0
 
           @changed.wait(seen, left)
         end
         return unless @state == :refused
 
-        raise Unavailable, "the limit #{@limit.name.inspect} cannot be asked for a place: #{@error.message}",
+        raise Unavailable, "the limit #{@limit.name.inspect} cannot be asked for a permit: #{@error.message}",
           cause: @error
       end
 
-      # Gives the place back, or the claim to it; a second call completes the first. In a shield, since a deadline that
+      # Gives the permit back, or the claim to it; a second call completes the first. In a shield, since a deadline that
       # has passed ends every wait, also one for a lock.
       def leave
-        Heddle.shield(LOCK_SECONDS) { @agent.leave(self) } if @agent
+        Heddle.shield(LOCK_SECONDS) { @coordinator.leave(self) } if @coordinator
       end
 
       private
     end
-    private_constant :Place
+    private_constant :Permit
   end
 end
