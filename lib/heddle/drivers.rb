@@ -55,7 +55,7 @@ module Heddle
       # Returns whether the error interrupted a query. An error that the server or the driver reports did not.
       #
       # @param error [Exception, nil] the error that left the query; nil without one, as at the end of a thread
-      def struck?(error)
+      def interrupted?(error)
         return Thread.current.status == "aborting" unless error
 
         !error.is_a?(StandardError) || error.is_a?(::Timeout::Error)

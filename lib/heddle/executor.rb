@@ -99,7 +99,8 @@ module Heddle
           true
         end
       ensure
-        # Also behind an exception that strikes after the block was accepted; and again, since it may strike meanwhile.
+        # Also behind an exception that arrives after the block was accepted; and again, since it may interrupt
+        # meanwhile.
         begin
           wake_a_worker unless @queue.empty?
         ensure
@@ -285,8 +286,8 @@ module Heddle
     # Call this under the lock.
     def room? = !can_overflow? || running + @queue.size < @max_length + @max_queue
 
-    # Call this under the lock. Neither Thread#raise nor Thread#kill may strike between the start of the worker's thread
-    # and the worker's entry in the list. Nothing in the mask waits.
+    # Call this under the lock. Neither Thread#raise nor Thread#kill may interrupt between the start of the worker's
+    # thread and the worker's entry in the list. Nothing in the mask waits.
     def start_worker
       Thread.handle_interrupt(Object => :never) { @workers << Worker.new(self, (@max_length.to_f / @threads).ceil) }
     end

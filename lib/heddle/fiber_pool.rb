@@ -165,7 +165,7 @@ module Heddle
               task = prepare(claimed, on_end, block)
               task.enlist(@scheduler) if @scheduler
               tasks[task] = true if tasks
-              # One expression, in which Ruby does not check for interrupts. If an exception strikes later, `ensure`
+              # One expression, in which Ruby does not check for interrupts. If an exception arrives later, `ensure`
               # frees the place.
               (@scheduler && @running.size < @size) ? @running[task] = place = true : queued = @queue << task
             elsif !@scheduler
@@ -181,7 +181,7 @@ module Heddle
       if place
         leave_place(task) unless task.started?
       elsif !queued
-        task&.cancel # struck before it had a place: its run must not wait for it
+        task&.cancel # interrupted before it had a place: its run must not wait for it
       end
     end
 

@@ -91,7 +91,7 @@ module Heddle
           permit.leave
         end
       ensure
-        permit.leave # again, since Thread#raise may have struck before the first call or within it
+        permit.leave # again, since Thread#raise may have interrupted before the first call or within it
       end
     end
 

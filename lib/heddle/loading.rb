@@ -37,7 +37,7 @@ module Heddle
       private :require, :heddle_original_require
     end
 
-    # Ruby 3.1 crashes if several threads wait for one autoload and an exception strikes them there, outside of any
+    # Ruby 3.1 crashes if several threads wait for one autoload and an exception interrupts them there, outside of any
     # `require`. In a program with threads and Net::HTTP the deadlines of several requests do just that: Net::HTTP's
     # first rescue is the autoload of openssl. So openssl is loaded together with Net::HTTP.
     if RUBY_VERSION < "3.2"

@@ -88,7 +88,7 @@ module Heddle
       end
     end
 
-    # Call this under the lock. An exception of Thread#raise must not strike between the count of a thread and its
+    # Call this under the lock. An exception of Thread#raise must not arrive between the count of a thread and its
     # start: its place would be lost. Nothing in the mask may wait: Ruby keeps masks for each thread, not for each
     # fiber. While a task waited in the mask, the mask would hold for the other tasks as well, and for the threads
     # that they start. In a child that one of them forks, it would hold for ever.
@@ -103,8 +103,8 @@ module Heddle
       end
     end
 
-    # An exception for a job must strike within that job alone. A kill, which is no Exception, ends the thread at once,
-    # whatever the mask of the thread that started it says.
+    # An exception for a job must be raised within that job alone. A kill, which is no Exception, ends the thread at
+    # once, whatever the mask of the thread that started it says.
     def serve
       Thread.handle_interrupt(Exception => :never, Object => :immediate) do
         Heddle.settle_thread

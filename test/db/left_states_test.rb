@@ -173,7 +173,7 @@ class LeftStatesOfPostgreSQLTest < Minitest::Test
   include LeftStatesTests::OfServer
   include LeftStatesTests::PostgreSQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = postgresql.url
 end
@@ -183,7 +183,7 @@ class LeftStatesOfMariaDBTest < Minitest::Test
   include LeftStatesTests::OfServer
   include LeftStatesTests::MariaDB
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = mariadb.url
 end
@@ -193,7 +193,7 @@ class LeftStatesOfMySQLTest < Minitest::Test
   include LeftStatesTests::OfServer
   include LeftStatesTests::MySQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 120
+  hard_deadline DatabaseInterrupts::SECONDS + 120
 
   def address = mysql.url
 end
@@ -203,7 +203,7 @@ class LeftStatesOfSQLiteTest < Minitest::Test
   include DatabaseLeftStates
   include LeftStatesTests::SQLite
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = "sqlite://#{@path}"
 
@@ -216,7 +216,7 @@ class LeftStatesByODBCOnMariaDBTest < Minitest::Test
   include LeftStatesTests::OfServer
   include LeftStatesTests::MariaDB
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = mariadb_source
 end
@@ -227,7 +227,7 @@ class LeftStatesByODBCOnPostgreSQLTest < Minitest::Test
   include LeftStatesTests::OfServer
   include LeftStatesTests::PostgreSQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = postgresql_source
 end
@@ -237,7 +237,7 @@ class LeftStatesByODBCOnSQLiteTest < Minitest::Test
   include LeftStatesTests::OfServer
   include LeftStatesTests::SQLite
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address
     @address ||= source("left", "SQLite", Database: "#{ODBCSources.folder}/left.db", Timeout: 10_000)

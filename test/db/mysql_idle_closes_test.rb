@@ -58,26 +58,26 @@ class MySQLIdleClosesTest < Minitest::Test
   end
 
   # The thread that sends them starts at the first close. Ruby lets interrupts in there.
-  {raise: "Thread.current.raise(Struck)", kill: "Thread.current.kill"}.each do |name, strike|
-    define_method("test_a_thread_that_is_struck_while_the_sending_one_starts_by_#{name}") do
+  {raise: "Thread.current.raise(Interrupted)", kill: "Thread.current.kill"}.each do |name, interrupt|
+    define_method("test_a_thread_that_is_interrupted_while_the_sending_one_starts_by_#{name}") do
       out, packets = serve(<<~RUBY)
         require "heddle/db"
-        Struck = Class.new(Exception)
+        Interrupted = Class.new(Exception)
         db = Heddle::DB.connect(ARGV.first, statement_cache: :never, timeout: 20)
         statement = db.prepare("select 1")
         sleep(0.01) while Thread.list.any? { |thread| thread.name == "heddle deadlines" }
         thread = Thread.new do
-          strikes = TracePoint.new(:c_call) { |point| #{strike} if point.method_id == :name= }
-          strikes.enable(target_thread: Thread.current) { statement.close }
+          interrupts = TracePoint.new(:c_call) { |point| #{interrupt} if point.method_id == :name= }
+          interrupts.enable(target_thread: Thread.current) { statement.close }
           :lost
-        rescue Struck
-          :struck
+        rescue Interrupted
+          :interrupted
         end
         p thread.value
         db.driver.command("after")
         p db.driver.closes
       RUBY
-      assert_equal [(name == :raise) ? ":struck" : "nil", "0"], out
+      assert_equal [(name == :raise) ? ":interrupted" : "nil", "0"], out
       assert_equal [[:close, 1], [:query, "after"]], packets
     end
   end

@@ -57,7 +57,7 @@ class ODBCFaultyTest < Minitest::Test
     refute_predicate @db, :closed? # the call has ended
   end
 
-  # A cancel that came too late for the query that failed would strike the next one.
+  # A cancel that came too late for the query that failed would interrupt the next one.
   def test_only_a_query_that_failed_by_the_cancel_leaves_the_connection_open
     {"HY008" => false, "40001" => true}.each do |state, closed|
       db = connect

@@ -59,7 +59,8 @@ class ODBCInterruptionsTest < Minitest::Test
   # It would compute for ever, on a thread that nobody sees.
   def test_a_close_by_another_thread_ends_a_query
     address = source("ended", "SQLite", Database: path = "#{ODBCSources.folder}/ended.db")
-    ways = {close: ->(db, _) { db.close }, twice: ->(_, thread) { 2.times { thread.raise("struck") && sleep(0.01) } }}
+    twice = ->(_, thread) { 2.times { thread.raise("interrupted") && sleep(0.01) } }
+    ways = {close: ->(db, _) { db.close }, twice: twice}
     ways.each do |what, way|
       db = Heddle::DB.connect(address)
       thread = Thread.new { db.query(COUNT, FOREVER) }.tap { |one| one.report_on_exception = false }
@@ -76,8 +77,8 @@ class ODBCInterruptionsTest < Minitest::Test
     rows = "with recursive c (n) as (select 1 union all select n + 1 from c limit ?) " \
       "select n, hex(zeroblob(500)) from c"
     assert_equal 3, @db.query(rows, 3).rows.size
-    on_wait(2) { raise "struck" }
-    assert_equal "struck", assert_raises(RuntimeError) { @db.query(rows, 5000) }.message
+    on_wait(2) { raise "interrupted" }
+    assert_equal "interrupted", assert_raises(RuntimeError) { @db.query(rows, 5000) }.message
     refute_predicate @db, :closed?
     assert_equal 3, @db.query(rows, 3).rows.size
     @db.exec("drop table if exists t")
@@ -86,7 +87,7 @@ class ODBCInterruptionsTest < Minitest::Test
 
   # The byte that told of the answer stayed in the pipe, and each later wait returned at once.
   def test_an_interrupt_behind_an_answer_makes_no_later_wait_spin
-    on_wait(1) { raise "struck" }
+    on_wait(1) { raise "interrupted" }
     assert_raises(RuntimeError) { @db.query(COUNT, 500_000) }
     refute_predicate @db, :closed?
     waits = 0

@@ -7,7 +7,7 @@ require "shared/db/soak"
 
 runs_on short: false
 
-# Drivers of ODBC among strikes; see DatabaseSoak.
+# Drivers of ODBC among interrupts; see DatabaseSoak.
 module ODBCSoak
   include ODBCContract
   include DatabaseSoak

@@ -60,11 +60,11 @@ class PostgreSQLCancelTest < Minitest::Test
     thread = Thread.new do
       db.query("select pg_sleep(30)")
     rescue IndexError
-      :struck
+      :interrupted
     end
     wait_until(what: "the sleep") { asleep == 1 }
     thread.raise(IndexError)
-    assert_equal :struck, thread.value
+    assert_equal :interrupted, thread.value
     wait_until(what: "the end of the query") { asleep.zero? }
     Heddle.run do
       other = DB.connect(postgresql.url, timeout: 20, application_name: "cancelled")
@@ -75,7 +75,7 @@ class PostgreSQLCancelTest < Minitest::Test
     end
   end
 
-  # The next user of the pool gets the same connection, and nothing strikes his query.
+  # The next user of the pool gets the same connection, and nothing interrupts his query.
   def test_no_cancel_hits_the_next_user_of_a_pool
     pool = DB::Pool.new(postgresql.url, size: 1, timeout: 20, application_name: "cancelled")
     session = pool.query_value("select pg_backend_pid()")
@@ -114,7 +114,7 @@ class PostgreSQLCancelTest < Minitest::Test
     Script.play(play) { |server| yield server, cancels }
   end
 
-  def strike(server, **options)
+  def interrupt(server, **options)
     db = DB.connect(server.url, timeout: 20, **options)
     assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.1) { db.query("select 1") } }
     assert_predicate db, :closed?
@@ -124,9 +124,9 @@ class PostgreSQLCancelTest < Minitest::Test
   KEY = [7].pack("N") + "abcd"
 
   def test_the_cancel_uses_tls_if_the_connection_does
-    scripted { |server, cancels| strike(server) && assert_equal([KEY, false], cancels.pop) }
+    scripted { |server, cancels| interrupt(server) && assert_equal([KEY, false], cancels.pop) }
     scripted(tls: true) do |server, cancels|
-      strike(server, sslmode: "verify-full", sslrootcert: Certificates.authority_file)
+      interrupt(server, sslmode: "verify-full", sslrootcert: Certificates.authority_file)
       assert_equal [KEY, true], cancels.pop
     end
   end
@@ -149,7 +149,7 @@ class PostgreSQLCancelTest < Minitest::Test
       peer.socket.read
     end
     Script.play(play) do |server|
-      strike(server, sslmode: "require")
+      interrupt(server, sslmode: "require")
       assert_equal "", said.pop
     end
   end
@@ -179,18 +179,18 @@ class PostgreSQLCancelTest < Minitest::Test
   def test_a_server_that_sends_no_cancel_key
     without_key = Script.message("R", [0].pack("N")) + Script.ready
     scripted(welcome: without_key) do |server, cancels|
-      strike(server)
+      interrupt(server)
       assert_equal [1, 0], [server.accepted, cancels.size]
     end
     # It neither answers nor closes.
     scripted(answer: "") do |server, cancels|
       took = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-      strike(server)
+      interrupt(server)
       took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - took
       assert_equal KEY, cancels.pop.first
       assert_operator took, :<, 4, "the cancel has one second"
     end
-    scripted(answer: "junk" * 1000) { |server, cancels| strike(server) && cancels.pop }
+    scripted(answer: "junk" * 1000) { |server, cancels| interrupt(server) && cancels.pop }
   end
 
   # Nothing runs on the server: there is nothing to stop.

@@ -59,7 +59,7 @@ class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
     end
   end
 
-  def struck(sent, &body)
+  def interrupted(sent, &body)
     thread = Thread.new(&body)
     thread.report_on_exception = false
     sent.pop
@@ -68,7 +68,7 @@ class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
     assert_raises(IndexError) { thread.value }
   end
 
-  def strike(way, kind, at, offset)
+  def interrupt(way, kind, at, offset)
     operation, expected, answers = KINDS.fetch(kind)
     rest = rest_of(answers[at], offset)
     script = play(answers, at, offset, rest, sent = Thread::Queue.new)
@@ -86,10 +86,10 @@ class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
     end
   end
 
-  KINDS_THAT_GO_ON.product(%i[cancelled struck]).each do |kind, way|
+  KINDS_THAT_GO_ON.product(%i[cancelled interrupted]).each do |kind, way|
     define_method(:"test_#{kind}_#{way}") do
       KINDS[kind].last.each_with_index do |answer, at|
-        (rand(STRIDE)...answer.bytesize).step(STRIDE) { |offset| strike(way, kind, at, offset) }
+        (rand(STRIDE)...answer.bytesize).step(STRIDE) { |offset| interrupt(way, kind, at, offset) }
       end
     end
   end
@@ -134,8 +134,8 @@ class PostgreSQLInterruptedAtEachByteTest < Minitest::Test
   end
 end
 
-# The caller is struck again while his query is being stopped.
-class PostgreSQLStruckWhileStoppingTest < Minitest::Test
+# The caller is interrupted again while his query is being stopped.
+class PostgreSQLInterruptedWhileStoppingTest < Minitest::Test
   include StreamHelpers
   include PostgreSQLExchanges
 
@@ -170,7 +170,7 @@ class PostgreSQLStruckWhileStoppingTest < Minitest::Test
   end
 
   # Returns how the thread ended.
-  def struck_twice(first, second, &body)
+  def interrupted_twice(first, second, &body)
     thread = Thread.new(&body)
     thread.report_on_exception = false
     @sent.pop
@@ -186,13 +186,13 @@ class PostgreSQLStruckWhileStoppingTest < Minitest::Test
     error.class
   end
 
-  # Timeout.timeout strikes by an error, too: who rescued it would wait for ever.
+  # Timeout.timeout interrupts by an error, too: who rescued it would wait for ever.
   {IOError => IOError, KeyError => KeyError, Timeout::Error => Timeout::Error, Interrupt => Interrupt, :kill => nil}
     .each do |second, outcome|
       define_method(:"test_#{second.to_s.downcase.gsub("::", "_")}_comes_through_and_the_query_is_stopped") do
         S.play(play([KINDS[:query].last[0]] * 2, 0)) do |server|
           db = DB.connect(server.url, timeout: 20)
-          assert_equal [outcome], [struck_twice(IndexError, second) { db.query("select a, b from t") }]
+          assert_equal [outcome], [interrupted_twice(IndexError, second) { db.query("select a, b from t") }]
           refute_predicate db, :closed?
           assert_equal [[1, "eins"], [2, nil]], db.query("select a, b from t").rows
         ensure
@@ -201,8 +201,8 @@ class PostgreSQLStruckWhileStoppingTest < Minitest::Test
       end
     end
 
-  # Wherever the second exception strikes, the server is told, and the connection is usable or closed.
-  def test_a_second_strike_at_any_moment
+  # Wherever the second exception interrupts, the server is told, and the connection is usable or closed.
+  def test_a_second_interrupt_at_any_moment
     seed = rand(100_000)
     random = Random.new(seed)
     (Integer(ENV.fetch("HEDDLE_STRESS", 1)) * 40).times do |round|

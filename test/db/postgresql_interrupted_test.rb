@@ -134,54 +134,54 @@ module PostgreSQLInterruptedSuite
     end
   end
 
-  # Strikes at one place after another, until the block returns nil: there is none any more. It returns where it has
-  # struck. The next users of the connection get their own answers, or are told that the connection is closed.
-  def strike_at_each_place(*preparation)
+  # Interrupts at one place after another, until the block returns nil: there is none any more. It returns where it has
+  # interrupted. The next users of the connection get their own answers, or are told that the connection is closed.
+  def interrupt_at_each_place(*preparation)
     stride = ENV.key?("HEDDLE_STRESS") ? 1 : 3
     server = postgresql
     in_host do
       (rand(stride)..).step(stride) do |at|
         db = DB.connect(server.url, timeout: 20)
         preparation.each { |sql| db.query(sql) }
-        struck = yield db, at
+        interrupted = yield db, at
         begin
-          assert_equal [7, 8], [7, 8].map { |number| db.query_value("select #{number}") }, struck
+          assert_equal [7, 8], [7, 8].map { |number| db.query_value("select #{number}") }, interrupted
         rescue DB::ConnectionLost
-          assert_predicate db, :closed?, struck
+          assert_predicate db, :closed?, interrupted
         end
-        break unless struck
+        break unless interrupted
       ensure
         db&.close
       end
     end
   end
 
-  # A second exception strikes at each line of the code that stops the query.
-  def test_a_strike_while_the_query_is_being_stopped
-    strike_at_each_place("select 0") { |db, at| strike_twice(db, at) }
+  # A second exception interrupts at each line of the code that stops the query.
+  def test_an_interrupt_while_the_query_is_being_stopped
+    interrupt_at_each_place("select 0") { |db, at| interrupt_twice(db, at) }
   end
 
   LIBRARY = File.expand_path("../../lib/heddle/db", __dir__)
   private_constant :LIBRARY
 
-  # @return [String, nil] where the second one has struck
-  def strike_twice(db, at)
+  # @return [String, nil] where the second one has interrupted
+  def interrupt_twice(db, at)
     place = nil
     lines = TracePoint.new(:line, :call) do |event|
-      # In #talk nothing can strike after the last step but the trace itself.
+      # In #talk nothing can interrupt after the last step but the trace itself.
       next if place || !$!.is_a?(Heddle::DeadlineExceeded) || !event.path.start_with?(LIBRARY) ||
         event.method_id == :talk
       next if (at -= 1) >= 0
 
       place = "#{event.path}:#{event.lineno}"
-      raise IndexError, "struck again"
+      raise IndexError, "interrupted again"
     end
     lines.enable(target_thread: Thread.current) { Heddle.deadline(0.02) { db.query("select pg_sleep(30)") } }
   rescue IndexError, Heddle::DeadlineExceeded
     place
   end
 
-  # An exception strikes at the end of each method and block of the library: there Ruby looks for one.
+  # An exception arrives at the end of each method and block of the library: there Ruby looks for one.
   STEPS = {
     query: ->(db) { db.query("select 1") },
     prepared: ->(db) { db.prepare("select ?::int").query(1) },
@@ -197,21 +197,21 @@ module PostgreSQLInterruptedSuite
   }.freeze
 
   STEPS.each do |kind, operation|
-    define_method(:"test_a_strike_between_two_steps_of_#{kind}") do
-      strike_at_each_place("create temporary table numbers (n int)") do |db, at|
-        strike_step(at) { operation.call(db) }
+    define_method(:"test_an_interrupt_between_two_steps_of_#{kind}") do
+      interrupt_at_each_place("create temporary table numbers (n int)") do |db, at|
+        interrupt_step(at) { operation.call(db) }
       end
     end
   end
 
-  # @return [String, nil] where it has struck
-  def strike_step(at)
+  # @return [String, nil] where it has interrupted
+  def interrupt_step(at)
     place = nil
     ends = TracePoint.new(:return, :b_return) do |event|
       next if place || !event.path.start_with?(LIBRARY) || (at -= 1) >= 0
 
       place = "#{event.path}:#{event.lineno}"
-      raise IndexError, "struck"
+      raise IndexError, "interrupted"
     end
     ends.enable(target_thread: Thread.current) { yield }
     nil

@@ -198,7 +198,7 @@ class PostgreSQLLostStatementsTest < Minitest::Test
     end
   end
 
-  # A limit of time strikes behind Parse: the server has a statement that nobody knows the columns of.
+  # A limit of time interrupts behind Parse: the server has a statement that nobody knows the columns of.
   def test_a_statement_that_was_parsed_and_not_described
     with_session do |db, session|
       statement = nil

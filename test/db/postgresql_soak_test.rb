@@ -58,7 +58,7 @@ class PostgreSQLSoakTest < Minitest::Test
     wait_until(what: "the end of interrupted queries") { running.zero? }
     there = @pool.query_list("select n from soak").to_h { |n| [n, true] }
     assert_empty @said.select { |n, committed| committed != there.fetch(n, false) }, context
-    assert_operator @counts.values_at(:answer, :committed, :struck).min, :>, 0, context
+    assert_operator @counts.values_at(:answer, :committed, :interrupted).min, :>, 0, context
     puts context if ENV.key?("HEDDLE_STRESS")
   end
 
@@ -122,8 +122,8 @@ class PostgreSQLSoakTest < Minitest::Test
   def limited(seconds)
     Heddle.deadline(seconds) { yield }
   rescue Heddle::DeadlineExceeded
-    count(:struck)
-    :struck
+    count(:interrupted)
+    :interrupted
   end
 
   # What a caller was told: true, false for a transaction that raised before its commit, nothing where an error came
@@ -145,7 +145,7 @@ class PostgreSQLSoakTest < Minitest::Test
       :rolled_back
     end
     @said[n] = true if outcome == :committed
-    outcome = committing ? :unknown : :rolled_back if outcome == :struck
+    outcome = committing ? :unknown : :rolled_back if outcome == :interrupted
     count(outcome)
   ensure
     @said[n] = false if n && !committing
@@ -179,7 +179,7 @@ class PostgreSQLSoakTest < Minitest::Test
     child = nil
     count(:fork)
   ensure
-    Process.detach(child) if child # its task was struck
+    Process.detach(child) if child # its task was interrupted
   end
 
   def running

@@ -55,21 +55,21 @@ class SQLiteFunctionsTest < Minitest::Test
   # Otherwise their objects would live as long as the connection.
   def test_aggregate_state_of_interrupted_statements_is_freed
     group = Class.new do
-      def step(number) = number == 900 && raise("struck")
+      def step(number) = number == 900 && raise("interrupted")
 
       def finish = GC.start
     end
     with_db do |db|
-      db.create_aggregate("struck", group)
+      db.create_aggregate("interrupted", group)
       200.times do
         assert_raises(RuntimeError) do
           db.query("with recursive c (n) as (select 1 union all select n + 1 from c limit 1000) " \
-            "select struck(n), struck(-n) from c")
+            "select interrupted(n), interrupted(-n) from c")
         end
       end
       3.times { GC.start }
       assert_operator ObjectSpace.each_object(group).count, :<, 100
-      assert_equal [nil], db.query_row("select struck(1)")
+      assert_equal [nil], db.query_row("select interrupted(1)")
     end
   end
 
@@ -140,14 +140,14 @@ class SQLiteFunctionsTest < Minitest::Test
 
   # An index that was written by a comparison that failed would be out of order.
   def test_a_collation_that_fails_leaves_nothing
-    [-> { raise "struck" }, -> { Thread.current.raise("struck") }, -> { throw :struck }].each do |failure|
+    [-> { raise "now" }, -> { Thread.current.raise("now") }, -> { throw :interrupted }].each do |failure|
       File.delete(@path) if File.exist?(@path)
-      assert_undone { |db| catch(:struck) { assert_raises(RuntimeError) { insert_amid(db, failure) } } }
+      assert_undone { |db| catch(:interrupted) { assert_raises(RuntimeError) { insert_amid(db, failure) } } }
       assert_undone do |db|
         assert_raises(DB::TransactionError) do
           db.transaction do
             db.query("insert into t values ('0045')")
-            catch(:struck) { assert_raises(RuntimeError) { insert_amid(db, failure) } }
+            catch(:interrupted) { assert_raises(RuntimeError) { insert_amid(db, failure) } }
             refute_predicate db, :in_transaction?
           end
         end

@@ -155,13 +155,13 @@ class SQLiteLocksTest < Minitest::Test
 
   # If the record stayed, later errors would name a transaction that has long ended.
   def test_a_close_while_the_lock_holder_is_recorded
-    [-> {}, -> { raise "struck" }].each do |strike|
+    [-> {}, -> { raise "interrupted" }].each do |interrupt|
       with_db do |db|
         line = line_of(db)
         line.define_singleton_method(:writer=) do |writer|
           db.driver.close if writer
           super(writer)
-          strike.call if writer
+          interrupt.call if writer
         end
         assert_raises(RuntimeError, IOError) { db.transaction { db.query("select 1") } }
         assert_nil line.writer
@@ -220,7 +220,7 @@ class SQLiteLocksTest < Minitest::Test
         with_db(journal_mode: :delete, transaction: :exclusive, busy_timeout: 20) do |holder|
           with_db(journal_mode: :delete, busy_timeout: seconds * 0.1) do |db|
             holder.exec("insert into t values (1)")
-            assert_leaves_the_line(name, holder, db, way, struck: seconds == 20)
+            assert_leaves_the_line(name, holder, db, way, interrupted: seconds == 20)
           end
         end
       end
@@ -305,14 +305,14 @@ class SQLiteLocksTest < Minitest::Test
         rows.next
         insert = -> { writer.each_row("insert into t values (4), (5) returning n", fetch: 1).first }
         assert_raises(Heddle::DB::LockTimeout) { insert.call }
-        struck = Thread.new do
+        interrupted = Thread.new do
           Thread.current.report_on_exception = false
           writer.driver.instance_variable_get(:@turn).seconds = 20
           insert.call
         end
-        wait_until(what: "the wait for the lock") { struck.stop? }
-        struck.raise("struck")
-        assert_equal "struck", assert_raises(RuntimeError) { struck.value }.message
+        wait_until(what: "the wait for the lock") { interrupted.stop? }
+        interrupted.raise("interrupted")
+        assert_equal "interrupted", assert_raises(RuntimeError) { interrupted.value }.message
         rows.size
         reader.close
         assert_equal [4], insert.call
@@ -337,8 +337,8 @@ class SQLiteLocksTest < Minitest::Test
 
   def line_of(db) = db.driver.instance_variable_get(:@line)
 
-  # The operation waits for the lock in a thread, until its time is over or an exception strikes it; then it has it.
-  def assert_leaves_the_line(name, holder, db, operation, struck:)
+  # The operation waits for the lock in a thread, until its time is over or an exception arrives it; then it has it.
+  def assert_leaves_the_line(name, holder, db, operation, interrupted:)
     line = line_of(db)
     db.start_transaction
     db.query("create table given_up (n int)")
@@ -346,9 +346,9 @@ class SQLiteLocksTest < Minitest::Test
     holder.start_transaction
     waiter = Thread.new { operation.call(db) }
     waiter.report_on_exception = false
-    if struck
+    if interrupted
       wait_until(what: "the wait for the lock: #{name}") { !line.waiting.empty? && waiter.stop? }
-      waiter.raise("struck")
+      waiter.raise("interrupted")
     end
     assert_raises(RuntimeError, Heddle::DB::LockTimeout, name) { waiter.value }
     assert_empty line.waiting, name

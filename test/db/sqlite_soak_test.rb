@@ -6,7 +6,7 @@ require "shared/db/soak"
 
 runs_on short: false
 
-# SQLite among strikes, over a pool of equals and over one writer with its readers; see DatabaseSoak.
+# SQLite among interrupts, over a pool of equals and over one writer with its readers; see DatabaseSoak.
 class SQLiteSoakTest < Minitest::Test
   include SQLiteHelpers
   include DatabaseSoak

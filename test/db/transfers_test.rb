@@ -10,13 +10,13 @@ require "shared/db/transfers"
 
 runs_on short: false
 
-# Transfers between accounts among strikes, by each driver; see DatabaseTransfers.
+# Transfers between accounts among interrupts, by each driver; see DatabaseTransfers.
 module TransfersTests
   # Databases with a server.
   module OfServer
     include DatabaseTransfers
 
-    def pools = server_pools(DatabaseStrikes::PLACES)
+    def pools = server_pools(DatabaseInterrupts::PLACES)
   end
 
   # MySQL's and MariaDB's server of this process ends any connection but the killer's.
@@ -65,7 +65,7 @@ class TransfersOnPostgreSQLTest < Minitest::Test
   include TransfersTests::OfServer
   include TransfersTests::EndedByPostgreSQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
   WAYS = [*DatabaseTransfers::WAYS, :in_one_flight].freeze
 
   def address = postgresql.url
@@ -89,7 +89,7 @@ class TransfersOnMariaDBTest < Minitest::Test
   include TransfersTests::OfServer
   include TransfersTests::EndedByMySQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = mariadb.url
 end
@@ -99,7 +99,7 @@ class TransfersOnMySQLTest < Minitest::Test
   include TransfersTests::OfServer
   include TransfersTests::EndedByMySQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 120
+  hard_deadline DatabaseInterrupts::SECONDS + 120
 
   def address = mysql.url
 end
@@ -109,11 +109,11 @@ class TransfersOnSQLiteTest < Minitest::Test
   include DatabaseTransfers
   include TransfersTests::Unlocked
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = "sqlite://#{@path}"
 
-  def pools = sqlite_pools(DatabaseStrikes::PLACES)
+  def pools = sqlite_pools(DatabaseInterrupts::PLACES)
 end
 
 class TransfersByODBCOnMariaDBTest < Minitest::Test
@@ -122,7 +122,7 @@ class TransfersByODBCOnMariaDBTest < Minitest::Test
   include TransfersTests::OfServer
   include TransfersTests::EndedByMySQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = mariadb_source
 end
@@ -133,7 +133,7 @@ class TransfersByODBCOnPostgreSQLTest < Minitest::Test
   include TransfersTests::OfServer
   include TransfersTests::EndedByPostgreSQL
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address = postgresql_source
 end
@@ -143,7 +143,7 @@ class TransfersByODBCOnSQLiteTest < Minitest::Test
   include TransfersTests::OfServer
   include TransfersTests::Unlocked
 
-  hard_deadline DatabaseStrikes::SECONDS + 60
+  hard_deadline DatabaseInterrupts::SECONDS + 60
 
   def address
     @address ||= source("transfers", "SQLite", Database: "#{ODBCSources.folder}/transfers.db", Timeout: 10_000)

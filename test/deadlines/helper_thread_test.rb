@@ -115,7 +115,7 @@ class HelperThreadTest < Minitest::Test
   end
 
   # Ruby code makes its exception, and meanwhile the thread starts a pool's loop.
-  def test_a_timeout_strikes_its_own_fiber_and_no_task_that_has_started_meanwhile
+  def test_a_timeout_interrupts_its_own_fiber_and_no_task_that_has_started_meanwhile
     out = assert_child(<<~RUBY)
       require "heddle/timeout"
       $making = $in_task = $over = false
@@ -403,8 +403,8 @@ class HelperThreadTest < Minitest::Test
     assert_equal "done\n", out
   end
 
-  # Exceptions that a mask has delayed together with the deadline's error strike as the block ends.
-  def test_the_last_strike_is_not_lost_beside_the_deadline
+  # Exceptions that a mask has delayed together with the deadline's error interrupt as the block ends.
+  def test_the_last_interrupt_is_not_lost_beside_the_deadline
     first, last = Interrupt, Class.new(Interrupt)
     masked = Thread::Queue.new
     thread = Thread.new do
@@ -426,10 +426,10 @@ class HelperThreadTest < Minitest::Test
   end
 
   # On Ruby 3.1, a Timeout throws to its border.
-  def test_a_timeout_and_a_strike_that_wait_together_beside_the_deadline
-    assert_equal "struck\n", assert_child(<<~RUBY)
+  def test_a_timeout_and_an_interrupt_that_wait_together_beside_the_deadline
+    assert_equal "interrupted\n", assert_child(<<~RUBY)
       require "heddle/timeout"
-      Struck = Class.new(Exception)
+      Interrupted = Class.new(Exception)
       masked = Thread::Queue.new
       thread = Thread.new do
         Timeout.timeout(0.06) do
@@ -440,14 +440,14 @@ class HelperThreadTest < Minitest::Test
             end
           end
         end
-      rescue Struck
-        :struck
+      rescue Interrupted
+        :interrupted
       rescue Exception => error
         error.class
       end
       masked.pop
       sleep 0.15
-      thread.raise(Struck)
+      thread.raise(Interrupted)
       puts thread.value
     RUBY
   end

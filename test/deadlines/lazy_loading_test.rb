@@ -5,7 +5,7 @@ require "support/loop_helpers"
 
 runs_on backends: :one
 
-# Deadlines, timeouts and cancels do not strike inside of `require` and `autoload`: RubyGems would keep its lock, and
+# Deadlines, timeouts and cancels do not interrupt inside of `require` and `autoload`: RubyGems would keep its lock, and
 # half a library would stay behind.
 #
 # Net::HTTP loads OpenSSL when it first rescues an error. Ruby 3.1 crashes where several threads wait for such a load
@@ -80,14 +80,14 @@ class LazyLoadingTest < Minitest::Test
   ENDINGS.each do |name, (code, error)|
     {"thread" => code, "task" => "Heddle.run { Heddle.spawn { #{code} }.value }",
      "nested fiber" => "Heddle.run { Fiber.new { #{code} }.resume }"}.each do |place, whole|
-      define_method("test_#{name.tr(" ", "_")}_does_not_strike_a_require_in_a_#{place.tr(" ", "_")}") do
+      define_method("test_#{name.tr(" ", "_")}_does_not_interrupt_a_require_in_a_#{place.tr(" ", "_")}") do
         out = assert_child("#{LIBRARY}\np outcome { #{whole} }\nafter", gems: true)
         assert_includes ["#{error}\n#{WHOLE}", "#{error}\n#{NOT_BEGUN}"], out
       end
     end
   end
 
-  def test_a_cancel_does_not_strike_a_require
+  def test_a_cancel_does_not_interrupt_a_require
     out = assert_child(<<~RUBY, gems: true)
       #{LIBRARY}
       Heddle.run do

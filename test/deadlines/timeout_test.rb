@@ -158,7 +158,7 @@ class TimeoutTest < Minitest::Test
     end
   end
 
-  def test_a_timeout_of_a_task_does_not_strike_the_others
+  def test_a_timeout_of_a_task_does_not_interrupt_the_others
     Heddle.run do
       other = Heddle.spawn { sleep(0.03) && :unharmed }
       assert_raises(Timeout::Error) { Timeout.timeout(0.01) { other.value } }

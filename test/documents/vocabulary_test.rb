@@ -11,7 +11,7 @@ class VocabularyTest < Minitest::Test
     /\bforeign[ _]schedulers?\b/i => "other scheduler", /\b(?:mutex_)?relock/i => "reacquire (a Mutex)",
     /\bown_thread/ => "background thread", /\bGate\b/ => "event count",
     /\blanes?\b|_lanes?\b/i => "worker", /\bdealers?\b/i => "dispatcher", /\brooms\b/i => "layers",
-    /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator"
+    /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator"
   }.freeze
   FILES = "{*.md,Rakefile,Gemfile,{bin,script}/*,{doc,guides}/**/*.md," \
     "{lib,test,lab,odbc,rakelib,sig,examples}/**/*.{rb,rbs,md,rake},{ext,lab/ext,odbc/ext}/**/*.{c,h,rb}}"

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Random sequences of the public API, in threads that are killed and struck:
+# Random sequences of the public API, in threads that are killed and interrupted:
 #
 #   SEED=7 SECONDS=60 script/with-ruby 3.4 bundle exec ruby -Ilib test/hazards/api_fuzz.rb
 #

@@ -5,7 +5,7 @@ require "support/loop_helpers"
 
 runs_on short: false
 
-# Random sequences of the public API among kills and strikes. See api_fuzz.rb for what to do with the seed that a
+# Random sequences of the public API among kills and interrupts. See api_fuzz.rb for what to do with the seed that a
 # failure prints. HEDDLE_STRESS sets the length in seconds.
 class ApiFuzzTest < Minitest::Test
   include LoopHelpers

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Random sequences of operations with the clients, among cancels, strikes, forks and failing servers:
+# Random sequences of operations with the clients, among cancels, interrupts, forks and failing servers:
 #
 #   SEED=7 SECONDS=60 script/with-ruby 3.4 bundle exec ruby -Ilib test/hazards/client_fuzz.rb
 #

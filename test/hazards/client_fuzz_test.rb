@@ -5,7 +5,7 @@ require "support/loop_helpers"
 
 runs_on rubies: :ends, backends: :one, except: %i[portable], short: false
 
-# Random sequences of operations with the clients among kills and strikes. See client_fuzz.rb for what to do with the
+# Random sequences of operations with the clients among kills and interrupts. See client_fuzz.rb for what to do with the
 # seed that a failure prints. HEDDLE_STRESS sets the length in seconds.
 class ClientFuzzTest < Minitest::Test
   include LoopHelpers

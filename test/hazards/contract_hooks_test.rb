@@ -186,14 +186,14 @@ class ContractHooksTest < Minitest::Test
         proxy = $proxies.pop
         Thread.new { scheduler.fiber_interrupt(proxy, IOError.new("closed elsewhere")) }.join
         puts task.value
-        # Too late: the operation is over, and nobody is struck.
+        # Too late: the operation is over, and nobody is interrupted.
         scheduler.fiber_interrupt(proxy, IOError.new("late"))
         Thread.new { scheduler.fiber_interrupt(proxy, IOError.new("late")) }.join
-        puts Heddle.spawn { sleep(0.01) && "not struck" }.value
+        puts Heddle.spawn { sleep(0.01) && "not interrupted" }.value
       end
       puts "ended"
     RUBY
-    assert_equal ["closed here", "closed elsewhere", "not struck", "ended"], out.lines.map(&:chomp)
+    assert_equal ["closed here", "closed elsewhere", "not interrupted", "ended"], out.lines.map(&:chomp)
   end
 
   # Ruby >= 4.1 calls these where a scheduler has them, and works as before where it does not: Heddle's own methods of

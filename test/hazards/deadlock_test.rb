@@ -113,25 +113,25 @@ class DeadlockTest < Minitest::Test
   # then reach the caller of the run.
   def test_a_handler_that_raises_during_the_deadlock_check
     out = assert_child(<<~RUBY)
-      Struck = Class.new(StandardError)
+      Interrupted = Class.new(StandardError)
       waits = false
       trap(:USR1) do
         raised, waits = waits, false
-        raise Struck if raised
+        raise Interrupted if raised
       end
       parent = Process.pid
       sender = fork { sleep(rand * 0.0005) while Process.ppid == parent && Process.kill(:USR1, parent) }
       400.times do
         waits = true
         Heddle.run { Thread::Queue.new.pop }
-      rescue Struck
+      rescue Interrupted
         nil
       end
       Process.kill(:KILL, sender)
       Process.wait(sender)
-      puts "struck"
+      puts "interrupted"
     RUBY
-    assert_equal "struck\n", out
+    assert_equal "interrupted\n", out
   end
 
   def test_ensure_blocks_run

@@ -5,14 +5,14 @@ require "support/loop_helpers"
 
 runs_on also: %i[yjit]
 
-# Each way to strike at each moment of a task's life. The run ends with the strike's error, every `ensure` has run
+# Each way to interrupt at each moment of a task's life. The run ends with the interrupt's error, every `ensure` has run
 # once, nothing is left in the loop, and the next run works.
 class EveryMomentTest < Minitest::Test
   include LoopHelpers
 
   MOMENTS = <<~RUBY
     require "timeout"
-    class Struck < StandardError; end
+    class Interrupted < StandardError; end
     Thread.report_on_exception = false
 
     # So long that what another thread raises, or a signal, arrives in it.
@@ -22,24 +22,25 @@ class EveryMomentTest < Minitest::Test
       true
     end
 
-    # In which the strike lands. The victim is a fresh fiber's first task, but in `reused`.
+    # In which the interrupt lands. The victim is a fresh fiber's first task, but in `reused`.
     MOMENTS = {
-      starting: -> { victim { strike && sleep } },
-      reused: -> { Heddle.spawn { sleep(0) }.wait && victim { strike && sleep } },
-      nested: -> { victim { Fiber.new(blocking: false) { strike && sleep }.resume } },
+      starting: -> { victim { interrupt && sleep } },
+      reused: -> { Heddle.spawn { sleep(0) }.wait && victim { interrupt && sleep } },
+      nested: -> { victim { Fiber.new(blocking: false) { interrupt && sleep }.resume } },
       nested_and_waiting: -> {
-        victim { Fiber.new(blocking: false) { ($fiber = Fiber.current) && sleep }.resume }.tap { |task| strike(task) }
+        task = victim { Fiber.new(blocking: false) { ($fiber = Fiber.current) && sleep }.resume }
+        task.tap { interrupt(task) }
       },
-      waiting: -> { victim { sleep }.tap { |task| strike(task) } },
+      waiting: -> { victim { sleep }.tap { |task| interrupt(task) } },
       ready: -> {
-        Thread::Queue.new.then { |queue| victim { queue.pop && sleep }.tap { |task| (queue << 1) && strike(task) } }
+        Thread::Queue.new.then { |queue| victim { queue.pop && sleep }.tap { |task| (queue << 1) && interrupt(task) } }
       },
-      ensuring: -> { victim { begin; raise IOError; rescue IOError; ensure; strike && sleep; end } },
-      ending: -> { victim { sleep(0.001) && strike } },
+      ensuring: -> { victim { begin; raise IOError; rescue IOError; ensure; interrupt && sleep; end } },
+      ending: -> { victim { sleep(0.001) && interrupt } },
       polling: lambda do
         main = Thread.current
         task = victim { sleep }
-        Thread.new { (sleep(0.001) until main.stop?) || strike(task, main) }
+        Thread.new { (sleep(0.001) until main.stop?) || interrupt(task, main) }
         task
       end
     }
@@ -65,7 +66,7 @@ class EveryMomentTest < Minitest::Test
           wait.call
         ensure
           begin
-            sleep(0.001) # what strikes now ends that, too
+            sleep(0.001) # what interrupts now ends that, too
           ensure
             $ensured << name
           end
@@ -101,19 +102,21 @@ class EveryMomentTest < Minitest::Test
     end
   RUBY
 
-  # How the victim's block is called, what strikes (`task` is nil where the victim strikes itself), the run's outcome,
-  # and where the outcome may differ: a limit that passes after the last wait ends nothing (doc/adr/0004…), but on a
-  # busy machine it may pass before.
+  # How the victim's block is called, what interrupts (`task` is nil where the victim interrupts itself), the run's
+  # outcome, and where the outcome may differ: a limit that passes after the last wait ends nothing (doc/adr/0004…), but
+  # on a busy machine it may pass before.
   WAYS = {
     "cancel" => ["block.call", "(task || Heddle::Task.current).cancel", "cancelled"],
     "fiber_raise" => ["block.call",
-      "thread ? $scheduler.fiber_interrupt($fiber, Struck.new) : (task ? $fiber.raise(Struck) : raise(Struck))",
-      "Struck"],
-    "timeout" => ["Timeout.timeout(0.02, Struck, &block)", "thread || burn(0.03)", "Struck", {ending: "done"}],
+      "thread ? $scheduler.fiber_interrupt($fiber, Interrupted.new) : " \
+      "(task ? $fiber.raise(Interrupted) : raise(Interrupted))",
+      "Interrupted"],
+    "timeout" => ["Timeout.timeout(0.02, Interrupted, &block)", "thread || burn(0.03)", "Interrupted",
+      {ending: "done"}],
     "deadline" => ["Heddle.deadline(0.02, &block)", "thread || burn(0.03)", "Heddle::DeadlineExceeded",
       {ending: "done"}],
-    "thread_raise" => ["block.call", "(thread || Thread.current).then { |it| Thread.new { it.raise(Struck) } } && burn",
-      "Struck"],
+    "thread_raise" => ["block.call",
+      "(thread || Thread.current).then { |it| Thread.new { it.raise(Interrupted) } } && burn", "Interrupted"],
     "thread_kill" => ["block.call", "(thread || Thread.current).then { |it| Thread.new { it.kill } } && burn",
       "killed"],
     "exit" => ["block.call", "exit(7)", "SystemExit"],
@@ -122,12 +125,12 @@ class EveryMomentTest < Minitest::Test
     "sigterm" => ["block.call", "Process.kill(:TERM, $$) && burn", "SignalException"]
   }.freeze
 
-  WAYS.each do |name, (wrap, strike, expected, others)|
+  WAYS.each do |name, (wrap, interrupt, expected, others)|
     define_method("test_#{name}") do
       out = assert_child(<<~RUBY)
         WRAP = ->(block) { #{wrap} }
         THREAD = #{name.start_with?("thread")}
-        def strike(task = nil, thread = nil) = (#{strike})
+        def interrupt(task = nil, thread = nil) = (#{interrupt})
         #{MOMENTS}
       RUBY
       seen = out.lines(chomp: true).to_h { |line| line.split(" ", 2) }

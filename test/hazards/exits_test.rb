@@ -5,7 +5,7 @@ require "support/loop_helpers"
 
 runs_on backends: :one
 
-# exit, abort, signals, Thread#raise and Thread#kill, wherever the fibers are when they strike. (Tests of the loop
+# exit, abort, signals, Thread#raise and Thread#kill, wherever the fibers are when they interrupt. (Tests of the loop
 # check that they reach the caller of the outermost run while the loop polls.)
 class ExitsTest < Minitest::Test
   include LoopHelpers
@@ -112,23 +112,23 @@ class ExitsTest < Minitest::Test
   end
 
   def test_thread_raise_in_a_storm
-    struck = 0
+    interrupted = 0
     thread = Thread.new do
       Heddle.run do
         10.times { Heddle.spawn { loop { sleep(0.0005) } } }
         sleep
       end
     rescue IOError
-      struck += 1
-      retry if struck < 30
+      interrupted += 1
+      retry if interrupted < 30
     end
     thread.report_on_exception = false
     while thread.alive?
       thread.raise(IOError, "storm")
       sleep(0.002)
     end
-    # It may strike between two runs, where nothing rescues it.
-    assert_raises(IOError) { thread.value } if struck < 30
+    # It may interrupt between two runs, where nothing rescues it.
+    assert_raises(IOError) { thread.value } if interrupted < 30
     assert_equal 1, Heddle.run { Heddle.spawn { sleep(0.001) && 1 }.value }
   end
 

@@ -97,12 +97,12 @@ class HandlersInWaitsTest < Minitest::Test
       hold = Fiddle::Function.new(libc["usleep"], [int], int, need_gvl: true)
       alarm = Fiddle::Function.new(libc["ualarm"], [int, int], int, need_gvl: true)
       now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
-      Struck = Class.new(StandardError)
+      Interrupted = Class.new(StandardError)
       handled = waiting = lasted = answer = nil
       main, (reader, writer), other = Thread.current, IO.pipe, Thread.new { sleep }
       trap("ALRM") do
         sleep(0.001)
-      rescue Struck
+      rescue Interrupted
         handled = true
         #{at_the_end}
       end
@@ -116,12 +116,12 @@ class HandlersInWaitsTest < Minitest::Test
           hold.call(400_000)
         end
         from = now.call
-        Timeout.timeout(0.1, Struck) do
+        Timeout.timeout(0.1, Interrupted) do
           waiting = true
           answer = #{wait}
           lasted = now.call - from
         end
-      rescue Struck
+      rescue Interrupted
         nil # before the handler ran
       ensure
         thread.join

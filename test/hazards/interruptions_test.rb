@@ -109,7 +109,7 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  def test_an_exception_raised_during_ensure_strikes_there
+  def test_an_exception_raised_during_ensure_interrupts_there
     Heddle.run do
       steps = []
       fiber = nil
@@ -145,7 +145,7 @@ class InterruptionsTest < Minitest::Test
     end
   end
 
-  def test_a_timeout_that_strikes_in_ensure
+  def test_a_timeout_that_interrupts_in_ensure
     Heddle.run do
       steps = []
       assert_raises(Timeout::Error) do

@@ -6,7 +6,7 @@ require "timeout"
 
 runs_on also: %i[yjit]
 
-# Fibers that tasks make and resume themselves: they may wait, and what strikes the task strikes there.
+# Fibers that tasks make and resume themselves: they may wait, and what interrupts the task interrupts there.
 class NestedFibersTest < Minitest::Test
   include LoopHelpers
 
@@ -92,7 +92,7 @@ class NestedFibersTest < Minitest::Test
     end
   end
 
-  def test_a_timeout_strikes_in_the_innermost_fiber
+  def test_a_timeout_interrupts_in_the_innermost_fiber
     Heddle.run do
       steps = []
       error = assert_raises(Timeout::Error) do
@@ -111,7 +111,7 @@ class NestedFibersTest < Minitest::Test
     end
   end
 
-  def test_a_timeout_inside_the_nested_fiber_does_not_strike_the_outer
+  def test_a_timeout_inside_the_nested_fiber_does_not_interrupt_the_outer
     Heddle.run do
       value = Fiber.new do
         Timeout.timeout(0.01) { sleep }

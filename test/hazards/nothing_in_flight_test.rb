@@ -17,14 +17,14 @@ class NothingInFlightTest < Minitest::Test
   # What ends a read in the middle, given the task and its fiber.
   ENDS = {
     "cancel" => ->(task, _) { task.cancel },
-    "fiber_raise" => ->(_, fiber) { fiber.raise(IOError, "struck") },
-    "fiber_interrupt" => ->(_, fiber) { Fiber.scheduler.fiber_interrupt(fiber, IOError.new("struck")) },
+    "fiber_raise" => ->(_, fiber) { fiber.raise(IOError, "interrupted") },
+    "fiber_interrupt" => ->(_, fiber) { Fiber.scheduler.fiber_interrupt(fiber, IOError.new("interrupted")) },
     "timeout" => ->(task, _) { task.wait } # its own is over first
   }.freeze
 
   # The buffer has three pages: the first, which may be used; the one that is read into, which nobody may touch once
   # the fiber is gone; and a neighbour.
-  ENDS.each do |name, strike|
+  ENDS.each do |name, interrupt|
     define_method("test_a_buffer_after_a_#{name}") do
       assert_untouched do |reader, buffer|
         fiber = nil
@@ -32,7 +32,7 @@ class NothingInFlightTest < Minitest::Test
           fiber = Fiber.current
           Timeout.timeout((name == "timeout") ? 0.01 : 60) { read_some(reader, buffer) }
         end
-        strike.call(task, fiber)
+        interrupt.call(task, fiber)
         assert task.wait(5), "the read did not end"
         begin
           task.value

@@ -127,13 +127,13 @@ class ReacquireTest < Minitest::Test
     end
   end
 
-  STRIKES = {
+  INTERRUPTS = {
     raise: ->(fiber, error) { fiber.raise(error) },
     interrupt: ->(fiber, error) { Fiber.scheduler.fiber_interrupt(fiber, error) } # Ruby 4.0 does, from IO#close
   }.freeze
 
   # The fiber that waits: the task's own, or one that the task has resumed.
-  def struck_while_it_reacquires(limit: 0.01, nested: false)
+  def interrupted_while_it_reacquires(limit: 0.01, nested: false)
     ways.each do |name, (lock, wait, owned)|
       Heddle.run do
         fiber = nil
@@ -149,14 +149,14 @@ class ReacquireTest < Minitest::Test
     end
   end
 
-  STRIKES.each do |how, strike|
+  INTERRUPTS.each do |how, interrupt|
     [false, true].each do |nested|
       define_method("test_#{how}_while_it_reacquires#{"_of_a_nested_fiber" if nested}") do
-        struck_while_it_reacquires(nested: nested) do |fiber, errors|
-          next assert_equal("struck", errors.first.message) unless fiber
+        interrupted_while_it_reacquires(nested: nested) do |fiber, errors|
+          next assert_equal("interrupted", errors.first.message) unless fiber
 
           sleep(0.02)
-          strike.call(fiber, IOError.new("struck"))
+          interrupt.call(fiber, IOError.new("interrupted"))
           sleep(0.001)
         end
       end
@@ -164,13 +164,13 @@ class ReacquireTest < Minitest::Test
 
     # The first ends the sleep; the second arrives while the lock is taken again because of the first.
     define_method("test_#{how}_in_the_sleep_and_again_while_it_reacquires") do
-      struck_while_it_reacquires(limit: nil) do |fiber, errors|
+      interrupted_while_it_reacquires(limit: nil) do |fiber, errors|
         next assert_equal(%w[second first], errors.map(&:message)) unless fiber
 
         sleep(0.001)
-        strike.call(fiber, IOError.new("first"))
+        interrupt.call(fiber, IOError.new("first"))
         sleep(0.001)
-        strike.call(fiber, IOError.new("second"))
+        interrupt.call(fiber, IOError.new("second"))
         sleep(0.001)
       end
     end
@@ -181,9 +181,9 @@ class ReacquireTest < Minitest::Test
         holder = Heddle.spawn { mutex.synchronize { sleep } }
         fiber = nil
         waiter = Heddle.spawn { (fiber = Fiber.current) && mutex.synchronize {} }
-        strike.call(fiber, IOError.new("struck"))
+        interrupt.call(fiber, IOError.new("interrupted"))
         assert waiter.wait(5), "it still waits"
-        assert_equal "struck", assert_raises(IOError) { waiter.value }.message
+        assert_equal "interrupted", assert_raises(IOError) { waiter.value }.message
         holder.cancel
       end
     end

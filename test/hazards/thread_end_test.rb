@@ -31,7 +31,7 @@ class ThreadEndTest < Minitest::Test
       assert_survives(LEFT["in_wait"] % "Thread.exit", wait, "", waking)
     end
 
-    define_method("test_a_thread_that_is_struck_while_a_fiber_waits_for_#{name}") do
+    define_method("test_a_thread_that_is_interrupted_while_a_fiber_waits_for_#{name}") do
       assert_survives(LEFT["in_wait"] % "sleep", wait, "thread.raise('on purpose')", waking)
     end
   end
@@ -58,23 +58,23 @@ class ThreadEndTest < Minitest::Test
   end
 
   # Where the thread is killed: in a task's own code, and in the pool's, which records its end.
-  STRIKES = {
+  INTERRUPTS = {
     "in_a_task" => "ready << 1; nil while true",
-    "in_the_pools_code" => "$strike = Thread.current; ready << 1; $struck.pop"
+    "in_the_pools_code" => "$interrupt = Thread.current; ready << 1; $interrupted.pop"
   }.freeze
 
-  STRIKES.each do |name, code|
+  INTERRUPTS.each do |name, code|
     define_method("test_a_pool_loses_no_place_to_a_kill_#{name}") do
       output = assert_child(<<~RUBY, timeout: 20)
         Heddle::FiberPool.prepend(Module.new do
           def pass_on_place(task)
-            striking, $strike = $strike, nil
-            striking&.kill
+            interrupting, $interrupt = $interrupt, nil
+            interrupting&.kill
             super
           end
           private :pass_on_place
         end)
-        ready, $struck, pool = Queue.new, Queue.new, nil
+        ready, $interrupted, pool = Queue.new, Queue.new, nil
         thread = Thread.new do
           pool = Heddle::FiberPool.new(2)
           pool.map([1, 2]) { |item| (item == 1) ? sleep : (#{code}) }
@@ -82,7 +82,7 @@ class ThreadEndTest < Minitest::Test
           pool.close
         end
         ready.pop
-        $struck << 1
+        $interrupted << 1
         thread.kill if #{name == "in_a_task"}
         puts thread.join(5) ? "ended" : "still there"
         p pool.statistics[:running]
@@ -91,26 +91,26 @@ class ThreadEndTest < Minitest::Test
     end
   end
 
-  # The strike was for the thread, not for the pool.
+  # The interrupt was for the thread, not for the pool.
   def test_an_exception_in_the_pools_code_is_raised_in_the_thread
     output = assert_child(<<~RUBY, timeout: 20)
       Heddle::FiberPool.prepend(Module.new do
         def pass_on_place(task)
-          striking, $strike = $strike, nil
-          striking&.raise(IOError, "struck")
+          interrupting, $interrupt = $interrupt, nil
+          interrupting&.raise(IOError, "interrupted")
           super
         end
         private :pass_on_place
       end)
       pool = Heddle::FiberPool.new(2)
       begin
-        pool.map([1, 2]) { |item| (item == 1) ? sleep(5) : $strike = Thread.current }
+        pool.map([1, 2]) { |item| (item == 1) ? sleep(5) : $interrupt = Thread.current }
       rescue IOError => error
         puts error.message
       end
       p pool.statistics[:running]
     RUBY
-    assert_equal "struck\n0\n", output
+    assert_equal "interrupted\n0\n", output
   end
 
   private

@@ -37,7 +37,7 @@ class ThreadMethodsTest < Minitest::Test
     thread.join
   end
 
-  # Thread#raise makes its exception first: the other tasks run meanwhile, and are not struck.
+  # Thread#raise makes its exception first: the other tasks run meanwhile, and are not interrupted.
   class MadeSlowly < StandardError
     def self.exception(*)
       Heddle.spawn { sleep(0.001) }.wait if Heddle::Task.current
@@ -48,12 +48,12 @@ class ThreadMethodsTest < Minitest::Test
   def test_thread_raise_of_an_exception_whose_constructor_waits
     Heddle.run do
       others = Array.new(5) { Heddle.spawn { 10.times { sleep(0.001) } && :fine } }
-      striker = Heddle.spawn do
-        Thread.current.raise(MadeSlowly, "struck")
+      interrupter = Heddle.spawn do
+        Thread.current.raise(MadeSlowly, "interrupted")
       rescue MadeSlowly => error
         error.message
       end
-      assert_equal ["struck", *[:fine] * 5], [striker, *others].map(&:value)
+      assert_equal ["interrupted", *[:fine] * 5], [interrupter, *others].map(&:value)
     end
   end
 
@@ -65,11 +65,11 @@ class ThreadMethodsTest < Minitest::Test
       masked = Heddle.spawn do
         Thread.handle_interrupt(KeyError => :never) { gate.pop }
       rescue KeyError
-        :struck
+        :interrupted
       end
-      striker = Heddle.spawn { Thread.current.raise(KeyError) || :went_on }
+      interrupter = Heddle.spawn { Thread.current.raise(KeyError) || :went_on }
       gate << :fine
-      assert_equal %i[struck went_on], [masked, striker].map(&:value)
+      assert_equal %i[interrupted went_on], [masked, interrupter].map(&:value)
     end
   end
 

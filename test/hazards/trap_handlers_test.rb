@@ -11,7 +11,7 @@ class TrapHandlersTest < Minitest::Test
 
   # Sets a handler of each kind, and later reports which of them have changed.
   HANDLERS = <<~RUBY
-    Struck = Class.new(StandardError)
+    Interrupted = Class.new(StandardError)
     HANDLERS = {
       HUP: "DEFAULT", INT: "DEFAULT", QUIT: "EXIT", TRAP: "IGNORE", ALRM: nil, WINCH: "SYSTEM_DEFAULT", TERM: "DEFAULT"
     }
@@ -27,21 +27,21 @@ class TrapHandlersTest < Minitest::Test
 
     def deadlock
       Heddle.run { Thread::Queue.new.pop }
-    rescue Heddle::Deadlock, Struck => error
+    rescue Heddle::Deadlock, Interrupted => error
       error.class
     end
   RUBY
 
-  # Calls +strike+ once during a check, at a different place in each check: before or after a change of a handler.
-  STRIKER = <<~RUBY
-    module Striker
+  # Calls +interrupt+ once during a check, at a different place in each check: before or after a change of a handler.
+  INTERRUPTER = <<~RUBY
+    module Interrupter
       class << self
-        def each_place(strike, places = 0...20)
-          @strike = strike
+        def each_place(interrupt, places = 0...20)
+          @interrupt = interrupt
           places.each do |place|
             @left = place
             error = deadlock
-            abort "place \#{place}: \#{error}" unless error == Struck
+            abort "place \#{place}: \#{error}" unless error == Interrupted
           end
         end
 
@@ -50,23 +50,23 @@ class TrapHandlersTest < Minitest::Test
           return @left -= 1 if @left > 0
 
           @left = nil
-          @strike.call
+          @interrupt.call
         end
       end
 
       def trap(...)
-        Striker.pass
-        super.tap { Striker.pass }
+        Interrupter.pass
+        super.tap { Interrupter.pass }
       end
     end
-    Signal.singleton_class.prepend(Striker)
+    Signal.singleton_class.prepend(Interrupter)
   RUBY
 
   def test_a_handler_that_raises_during_the_check
-    out = assert_child(HANDLERS + STRIKER + <<~RUBY)
+    out = assert_child(HANDLERS + INTERRUPTER + <<~RUBY)
       handled = 0
-      Kernel.trap(:URG) { (handled += 1) && raise(Struck) }
-      Striker.each_place(-> { Process.kill(:URG, Process.pid) })
+      Kernel.trap(:URG) { (handled += 1) && raise(Interrupted) }
+      Interrupter.each_place(-> { Process.kill(:URG, Process.pid) })
       p changed, handled
     RUBY
     assert_equal "{}\n20\n", out
@@ -74,23 +74,23 @@ class TrapHandlersTest < Minitest::Test
 
   # A handler that ran before may have started a thread.
   def test_a_thread_that_raises_during_the_check
-    out = assert_child(HANDLERS + STRIKER + <<~RUBY)
+    out = assert_child(HANDLERS + INTERRUPTER + <<~RUBY)
       main = Thread.current
-      Striker.each_place(-> { Thread.new { main.raise(Struck) }.join })
+      Interrupter.each_place(-> { Thread.new { main.raise(Interrupted) }.join })
       p changed
     RUBY
     assert_equal "{}\n", out
   end
 
   def test_a_kill_during_the_check
-    out = assert_child(HANDLERS + STRIKER + <<~RUBY)
+    out = assert_child(HANDLERS + INTERRUPTER + <<~RUBY)
       main = Thread.current
       at_exit { p changed }
-      strike = lambda do
+      interrupt = lambda do
         killer = Thread.new { main.kill }
         Thread.pass while killer.alive? # a join would raise what ended it
       end
-      Striker.each_place(strike, 1..1)
+      Interrupter.each_place(interrupt, 1..1)
     RUBY
     assert_equal "{}\n", out
   end
@@ -105,7 +105,7 @@ class TrapHandlersTest < Minitest::Test
         handler = proc do
           take.syswrite(".")
           raised, waits = waits, false
-          raise Struck if raised
+          raise Interrupted if raised
         end
         Kernel.trap(:#{signal}, &handler)
         parent = Process.pid
@@ -120,9 +120,9 @@ class TrapHandlersTest < Minitest::Test
             Process.kill(:KILL, parent)
           end
         end
-        struck = 300.times.count { (waits = true) && deadlock == Struck }
+        interrupted = 300.times.count { (waits = true) && deadlock == Interrupted }
         Process.kill(:KILL, sender) && Process.wait(sender)
-        p struck, changed, Kernel.trap(:#{signal}, "DEFAULT").equal?(handler)
+        p interrupted, changed, Kernel.trap(:#{signal}, "DEFAULT").equal?(handler)
       RUBY
       assert_equal "300\n{}\ntrue\n", out, signal
     end

@@ -4,7 +4,7 @@ require "test_helper"
 require "concurrent"
 require "weakref"
 require "heddle/executor"
-require "support/strike_at_moment"
+require "support/interrupt_at_moment"
 
 # What concurrent-ruby's own suite asks of an executor: of its own pool of threads, and of Heddle's executor.
 module ExecutorBehaviour
@@ -223,7 +223,7 @@ class ThreadPoolExecutorTest < Minitest::Test
 end
 
 class ExecutorTest < Minitest::Test
-  include StrikeAtMoment
+  include InterruptAtMoment
   include ExecutorBehaviour
 
   mode :fiber
@@ -343,14 +343,14 @@ class ExecutorTest < Minitest::Test
     assert ended
   end
 
-  def test_its_thread_is_struck_before_its_first_line
-    %i[kill raise].each do |strike|
-      executor = make(1, name: "#{strike} at once")
+  def test_its_thread_is_interrupted_before_its_first_line
+    %i[kill raise].each do |interrupt|
+      executor = make(1, name: "#{interrupt} at once")
       executor.post {}
-      Thread.list.find { |thread| thread.name == "#{strike} at once heddle executor" }.public_send(strike)
-      assert_equal :ran, Concurrent::Promises.future_on(executor) { :ran }.value!(5), strike
+      Thread.list.find { |thread| thread.name == "#{interrupt} at once heddle executor" }.public_send(interrupt)
+      assert_equal :ran, Concurrent::Promises.future_on(executor) { :ran }.value!(5), interrupt
       executor.shutdown
-      assert executor.wait_for_termination(5), strike
+      assert executor.wait_for_termination(5), interrupt
     end
   end
 
@@ -429,35 +429,35 @@ class ExecutorTest < Minitest::Test
     assert_equal 4 * 499 * 250, sum.value
   end
 
-  # A block runs once, or not at all if its post was struck before the executor accepted it; no place is lost.
-  def test_a_poster_that_is_struck_at_every_moment
+  # A block runs once, or not at all if its post was interrupted before the executor accepted it; no place is lost.
+  def test_a_poster_that_is_interrupted_at_every_moment
     moment = 0
     loop do
       executor = make(1, max_queue: 2)
       ran = Thread::Queue.new
-      where = struck_at(moment += 1, %r{heddle/executor}) { executor.post { ran << :first } }
+      where = interrupted_at(moment += 1, %r{heddle/executor}) { executor.post { ran << :first } }
       Concurrent::Promises.future_on(executor) { ran << :last }.value!(5)
-      assert_includes [%i[first last], %i[last]], Array.new(ran.size) { ran.pop }, "struck #{where}"
+      assert_includes [%i[first last], %i[last]], Array.new(ran.size) { ran.pop }, "interrupted #{where}"
       assert_equal 2, executor.remaining_capacity
       executor.shutdown
-      assert executor.wait_for_termination(5), "struck #{where}"
+      assert executor.wait_for_termination(5), "interrupted #{where}"
       break unless where
     end
     assert_operator moment, :>, 10
   end
 
   # The block runs although nobody posts another one, which would wake the thread.
-  def test_a_poster_that_is_struck_as_it_wakes_the_thread
+  def test_a_poster_that_is_interrupted_as_it_wakes_the_thread
     moment = 0
     loop do
       executor = make(1)
       Concurrent::Promises.future_on(executor) { :first }.value!(5)
       wait_until { executor.completed_task_count == 1 }
       sleep 0.002 # the thread sleeps, too
-      where = struck_at(moment += 1, %r{heddle/executor}) { executor.post {} }
-      wait_until(5, what: "the block, struck #{where}") { executor.length.zero? }
+      where = interrupted_at(moment += 1, %r{heddle/executor}) { executor.post {} }
+      wait_until(5, what: "the block, interrupted #{where}") { executor.length.zero? }
       executor.shutdown
-      assert executor.wait_for_termination(5), "struck #{where}"
+      assert executor.wait_for_termination(5), "interrupted #{where}"
       break unless where
     end
     assert_operator moment, :>, 10

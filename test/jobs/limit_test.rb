@@ -2,12 +2,12 @@
 
 require "test_helper"
 require "support/servers"
-require "support/strike_at_moment"
+require "support/interrupt_at_moment"
 require "heddle/limit"
 
 # A limit holds across processes, is fair, and loses no permit when callers, processes or Redis fail.
 class LimitTest < Minitest::Test
-  include StrikeAtMoment
+  include InterruptAtMoment
 
   mode :fiber
 
@@ -467,12 +467,12 @@ class LimitTest < Minitest::Test
   end
 
   # An exception of another thread at every moment of a call: no permit stays held.
-  def test_a_caller_that_is_struck_at_every_moment
+  def test_a_caller_that_is_interrupted_at_every_moment
     one = limit(concurrent: 1)
     moment = 0
     loop do
-      where = struck_at(moment += 1, %r{heddle/limit}) { one.acquire {} }
-      assert_equal :next, one.acquire(timeout: 5) { :next }, "struck #{where}"
+      where = interrupted_at(moment += 1, %r{heddle/limit}) { one.acquire {} }
+      assert_equal :next, one.acquire(timeout: 5) { :next }, "interrupted #{where}"
       break unless where
     end
     assert_operator moment, :>, 20
@@ -480,9 +480,9 @@ class LimitTest < Minitest::Test
   end
 
   # The caller gets its permit or hears why not; it waits for no thread that has ended.
-  def test_its_thread_is_struck_before_its_first_line
+  def test_its_thread_is_interrupted_before_its_first_line
     one = limit(concurrent: 1)
-    %i[kill raise].each do |strike|
+    %i[kill raise].each do |interrupt|
       limits_thread&.kill&.join
       caller = Thread.new do
         one.acquire { :value }
@@ -490,8 +490,8 @@ class LimitTest < Minitest::Test
         :unavailable
       end
       Thread.pass until (thread = limits_thread)
-      thread.public_send(strike)
-      assert caller.join(5), strike
+      thread.public_send(interrupt)
+      assert caller.join(5), interrupt
       assert_includes %i[value unavailable], caller.value
       wait_until { !thread.alive? } # at its end it refuses all who came meanwhile
       assert_equal(:value, one.acquire(timeout: 5) { :value })

@@ -101,7 +101,7 @@ class PlainSchedulerTest < Minitest::Test
   def test_a_cancel_and_a_kill_while_an_error_is_reported
     ways = {cancel: ->(task, _) { task.cancel }}
     ways[:kill] = ->(_, fiber) { fiber.kill } if Fiber.method_defined?(:kill)
-    ways.each do |way, strike|
+    ways.each do |way, interrupt|
       entered = Thread::Queue.new
       slow = Object.new
       slow.define_singleton_method(:write) { |_| entered.push(true) && sleep }
@@ -114,13 +114,13 @@ class PlainSchedulerTest < Minitest::Test
         Fiber.schedule do
           task = Heddle.spawn { (fiber = Fiber.current) && sleep(0) && raise(IOError) }
           entered.pop
-          strike.call(task, fiber)
-          ended << :striker
+          interrupt.call(task, fiber)
+          ended << :interrupter
         end
         Fiber.set_scheduler(nil)
         assert_instance_of IOError, task.error, way
       end
-      assert_equal [:striker], ended, way
+      assert_equal [:interrupter], ended, way
     ensure
       $stderr = stderr
     end

@@ -61,52 +61,52 @@ class MemcachedCodecTest < Minitest::Test
 
   # The error is another thread's, and proves nothing about the value.
   def test_an_exception_from_another_thread_during_decoding
-    struck = Class.new(StandardError)
+    interrupted = Class.new(StandardError)
     own = Class.new do
-      define_singleton_method(:strike) do
-        Thread.current[:strike].tap { Thread.current[:strike] = nil }&.then do |error|
+      define_singleton_method(:interrupt) do
+        Thread.current[:interrupt].tap { Thread.current[:interrupt] = nil }&.then do |error|
           Thread.new(Thread.current) { |thread| thread.raise(error) }.join
         end
       end
-      define_singleton_method(:dump) { |value| strike || Marshal.dump(value) }
-      define_singleton_method(:load) { |bytes| strike || Marshal.load(bytes) }
-      define_singleton_method(:compress) { |bytes| strike || Zlib.deflate(bytes) }
-      define_singleton_method(:decompress) { |bytes| strike || Zlib.inflate(bytes) }
+      define_singleton_method(:dump) { |value| interrupt || Marshal.dump(value) }
+      define_singleton_method(:load) { |bytes| interrupt || Marshal.load(bytes) }
+      define_singleton_method(:compress) { |bytes| interrupt || Zlib.deflate(bytes) }
+      define_singleton_method(:decompress) { |bytes| interrupt || Zlib.inflate(bytes) }
     end
     cache = client(serializer: own, compressor: own)
     cache.set("key", [1])
     cache.set("long", ["x" * 9000])
-    strikes = {
+    interrupts = {
       dump: -> { cache.set("key", [2]) },
       load: -> { cache.get("key") },
       decompress: -> { cache.get("long") },
       load_many: -> { cache.get_multi("key") }
     }
-    strikes.each do |name, work|
-      Thread.current[:strike] = struck
-      assert_raises(struck, name.to_s, &work)
+    interrupts.each do |name, work|
+      Thread.current[:interrupt] = interrupted
+      assert_raises(interrupted, name.to_s, &work)
       assert_at_rest(cache)
     end
     assert_equal [1], cache.get("key")
   ensure
-    Thread.current[:strike] = nil
+    Thread.current[:interrupt] = nil
   end
 
   # The second exception comes while the codec repeats the work, to see whether the value is at fault.
   def test_two_exceptions_from_other_threads_during_decoding
-    struck = Class.new(StandardError)
-    strikes = 0
+    interrupted = Class.new(StandardError)
+    interrupts = 0
     serializer = Class.new do
       define_singleton_method(:dump) { |value| Marshal.dump(value) }
       define_singleton_method(:load) do |bytes|
-        Thread.new(Thread.current) { |thread| thread.raise(struck) }.join if (strikes -= 1) >= 0
+        Thread.new(Thread.current) { |thread| thread.raise(interrupted) }.join if (interrupts -= 1) >= 0
         Marshal.load(bytes)
       end
     end
     cache = client(serializer: serializer)
     cache.set("key", [1])
-    strikes = 2
-    assert_raises(struck) { cache.get("key") }
+    interrupts = 2
+    assert_raises(interrupted) { cache.get("key") }
     assert_at_rest(cache)
     assert_equal [1], cache.get("key")
   end

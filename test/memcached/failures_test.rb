@@ -50,7 +50,7 @@ class MemcachedFailuresTest < Minitest::Test
   def test_an_exception_while_a_fetch_gives_its_turn_back
     cache = client
     cache.define_singleton_method(:remove) { |*| raise Interruption }
-    assert_raises(Interruption) { cache.fetch("struck") { break } }
+    assert_raises(Interruption) { cache.fetch("interrupted") { break } }
     cache.define_singleton_method(:remove) { |*| raise Errno::ECONNRESET }
     assert_nil cache.fetch("lost") { break }
   end

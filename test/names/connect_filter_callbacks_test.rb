@@ -59,9 +59,9 @@ class ConnectFilterCallbacksTest < Minitest::Test
         end
       end
       Heddle.run do
-        struck = Heddle.spawn { Heddle.connect_filter(->(*) { sleep }) { TCPSocket.new("localhost", port) } }
-        struck.cancel
-        assert_raises(Heddle::TaskCancelled) { struck.value }
+        interrupted = Heddle.spawn { Heddle.connect_filter(->(*) { sleep }) { TCPSocket.new("localhost", port) } }
+        interrupted.cancel
+        assert_raises(Heddle::TaskCancelled) { interrupted.value }
       end
     end
   end

@@ -207,7 +207,7 @@ class ConnectTest < Minitest::Test
       assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("localhost", port).close } }
       assert_equal [TCPSocket], asked { Heddle.deadline(5) { TCPSocket.new("localhost", port).close } }
       assert_equal [], asked { TCPSocket.new("127.0.0.1", port).close }
-      # A deadline may strike Ruby 4.0's own connect at a moment at which it closes descriptor 0.
+      # A deadline may interrupt Ruby 4.0's own connect at a moment at which it closes descriptor 0.
       by_us = (RUBY_VERSION >= "4.0") ? [TCPSocket] : []
       assert_equal by_us, asked { Heddle.deadline(5) { TCPSocket.new("127.0.0.1", port).close } }
       assert_equal [TCPSocket], asked { Heddle.run { TCPSocket.new("127.0.0.1", port).close } }

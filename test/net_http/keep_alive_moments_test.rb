@@ -16,7 +16,7 @@ class KeepAliveMomentsTest < Minitest::Test
   hard_deadline 240
   mode :thread
 
-  class Struck < Exception; end # standard:disable Lint/InheritException
+  class Interrupted < Exception; end # standard:disable Lint/InheritException
 
   EVENTS = %i[line c_call c_return call return b_call b_return].freeze
   CODE = %r{/lib/heddle/net_http/(keep_alive|connecting|transporting)}
@@ -35,11 +35,11 @@ class KeepAliveMomentsTest < Minitest::Test
   end
 
   def test_plain
-    strike_everywhere(step: 3) { |sessions| converse(sessions) { Net::HTTP.new("127.0.0.1", @plain.port, nil) } }
+    interrupt_everywhere(step: 3) { |sessions| converse(sessions) { Net::HTTP.new("127.0.0.1", @plain.port, nil) } }
   end
 
   def test_tls
-    strike_everywhere(step: 11) do |sessions|
+    interrupt_everywhere(step: 11) do |sessions|
       converse(sessions) do
         Net::HTTP.new("localhost", @server.port, nil).tap do |http|
           http.ipaddr = "127.0.0.1"
@@ -53,7 +53,7 @@ class KeepAliveMomentsTest < Minitest::Test
   # It refuses a kept connection, which goes back to the others.
   def test_with_a_filter_for_connects
     asked = 0
-    strike_everywhere(step: 5) do |sessions|
+    interrupt_everywhere(step: 5) do |sessions|
       Heddle.connect_filter(->(*) { (asked += 1) % 3 > 0 }) do
         converse(sessions) { Net::HTTP.new("127.0.0.1", @plain.port, nil) }
       end
@@ -66,8 +66,8 @@ class KeepAliveMomentsTest < Minitest::Test
 
   def answer(path) = "HTTP/1.1 200 OK\r\nContent-Length: #{path.bytesize}\r\n\r\n#{path}"
 
-  # Each conversation of sessions is struck at one moment, and followed by one that is not.
-  def strike_everywhere(step:, &conversation)
+  # Each conversation of sessions is interrupted at one moment, and followed by one that is not.
+  def interrupt_everywhere(step:, &conversation)
     step = 1 if ENV.key?("HEDDLE_STRESS")
     conversation.call([])
     total = moments(nil, &conversation)
@@ -85,18 +85,18 @@ class KeepAliveMomentsTest < Minitest::Test
     wait_until { GC.start || descriptor_count <= before + 4 }
   end
 
-  # How many moments the block has, unless one of them is struck.
-  def moments(struck)
+  # How many moments the block has, unless one of them is interrupted.
+  def moments(interrupted)
     count = 0
     thread = Thread.current
     trace = TracePoint.new(*EVENTS) do |point|
       next unless Thread.current.equal?(thread) && CODE.match?(point.path)
 
-      raise Struck if (count += 1) == struck
+      raise Interrupted if (count += 1) == interrupted
     end
     trace.enable { yield [] }
     count
-  rescue Struck
+  rescue Interrupted
     count
   end
 

@@ -193,7 +193,7 @@ class KeepAliveSoundnessTest < Minitest::Test
     thread = Thread.new { start(server) { |http| http.get("/late") } }
     thread.report_on_exception = false
     wait_until { server.requests.size == 1 }
-    thread.raise("struck")
+    thread.raise("interrupted")
     assert_raises(RuntimeError) { thread.value }
     Heddle.run do
       task = Heddle.spawn { start(server) { |http| http.get("/late") } }
@@ -357,12 +357,12 @@ class KeepAliveSoundnessTest < Minitest::Test
   def interrupted(server)
     before = server.requests.size
     thread = Thread.current
-    striker = Thread.new do
+    interrupter = Thread.new do
       sleep 0.001 until server.requests.size > before
       thread.raise(Interrupt)
     end
     assert_raises(Interrupt) { yield }
-    striker.join
+    interrupter.join
   end
 
   def pipe_with(text)

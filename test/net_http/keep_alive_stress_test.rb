@@ -8,7 +8,7 @@ require "heddle"
 
 runs_on rubies: :ends, short: false
 
-# A hundred tasks and twenty threads at once, at random: sessions that end well, are left, time out, are struck or
+# A hundred tasks and twenty threads at once, at random: sessions that end well, are left, time out, are interrupted or
 # cancelled, while the server closes, is late and leaves bytes over. Each answer names its request.
 #
 # HEDDLE_STRESS says how many seconds (2).
@@ -24,7 +24,7 @@ class KeepAliveStressTest < Minitest::Test
   TOTAL = 40
 
   class Crossed < StandardError; end
-  class Struck < StandardError; end
+  class Interrupted < StandardError; end
 
   def setup
     Heddle::NetHTTP.enable
@@ -71,7 +71,7 @@ class KeepAliveStressTest < Minitest::Test
     assert_predicate reused, :positive? # how many, is a matter of the idle second, which a busy machine lets pass
     assert_operator most, :<=, TOTAL
     Heddle::NetHTTP.keep_alive_clear
-    GC.start # for sessions that were struck while they connected
+    GC.start # for sessions that were interrupted while they connected
     wait_until { descriptor_count <= descriptors + 2 }
   end
 
@@ -89,7 +89,7 @@ class KeepAliveStressTest < Minitest::Test
     when 0 then left(random)
     when 1 then timed_out(random)
     when 2 then cancelled(random)
-    when 3 then struck(random)
+    when 3 then raised_in(random)
     when 4 then interrupted(random)
     else
       several(random)
@@ -158,17 +158,17 @@ class KeepAliveStressTest < Minitest::Test
     :late
   end
 
-  def struck(random)
+  def raised_in(random)
     return several(random) if Fiber.current_scheduler
 
     other = Random.new(random.rand(1 << 30))
     thread = Thread.new { several(other) }
     thread.report_on_exception = false
     sleep(random.rand * 0.002)
-    thread.raise(Struck)
+    thread.raise(Interrupted)
     thread.value
-  rescue Struck
-    :struck
+  rescue Interrupted
+    :raised_in
   end
 
   # In a process of its own: two servers.

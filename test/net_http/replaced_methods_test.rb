@@ -31,25 +31,25 @@ class NetHTTPReplacedMethodsTest < Minitest::Test
       FOLDER = File.dirname(Heddle::NetHTTP.const_source_location(:Installation).first)
       SOURCE = File.expand_path("../net_http.rb", FOLDER)
       SOURCES = %w[installation replacing].map { |name| File.join(FOLDER, "\#{name}.rb") }
-      class Struck < Exception; end
+      class Interrupted < Exception; end
 
       # Returns whether there was a step with this number. A step that was taken before does not count.
-      def strike(number)
+      def interrupt(number)
         seen = {}
         trace = TracePoint.new(:line) do |point|
           next unless SOURCES.include?(point.path)
           next if seen[key = [point.path, point.lineno, point.event, point.method_id]]
           seen[key] = true
-          raise Struck if seen.size == number
+          raise Interrupted if seen.size == number
         end
         trace.enable { load SOURCE }
         false
-      rescue Struck
+      rescue Interrupted
         true
       end
 
       def failure(number, before)
-        return :done unless strike(number)
+        return :done unless interrupt(number)
         return :request unless ask == "hello"
         return visible - before | before - visible unless visible == before
         Heddle::NetHTTP.enable
@@ -202,20 +202,20 @@ class NetHTTPReplacedMethodsTest < Minitest::Test
     out = child(<<~RUBY)
       require "heddle/net_http"
       Net::BufferedIO.send(:alias_method, :stock_readuntil, :readuntil)
-      class Struck < Exception; end
-      trace = TracePoint.new(:call) { |point| raise Struck if point.method_id == :groups }
+      class Interrupted < Exception; end
+      trace = TracePoint.new(:call) { |point| raise Interrupted if point.method_id == :groups }
       begin
         trace.enable do
           class Net::BufferedIO
             def readuntil(*given, **options) = ($called = true) && stock_readuntil(*given, **options)
           end
         end
-      rescue Struck
-        puts "struck"
+      rescue Interrupted
+        puts "interrupted"
       end
       puts ask, $called
     RUBY
-    assert_equal "struck\nhello\ntrue\n", out
+    assert_equal "interrupted\nhello\ntrue\n", out
   end
 
   VISIBLE = <<~RUBY

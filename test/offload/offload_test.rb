@@ -145,8 +145,8 @@ class OffloadTest < Minitest::Test
     end
   end
 
-  # An exception that arrives as the block ends must not strike the next block on that thread.
-  def test_an_interrupt_never_strikes_another_block
+  # An exception that arrives as the block ends must not interrupt the next block on that thread.
+  def test_an_interrupt_never_interrupts_another_block
     before, Heddle::Offload.threads = Heddle::Offload.threads, 1
     Heddle.run do
       300.times do |index|

@@ -340,12 +340,12 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
-    # Timeout.timeout and Thread#raise strike anywhere, and a fork takes milliseconds.
+    # Timeout.timeout and Thread#raise interrupt anywhere, and a fork takes milliseconds.
     def test_an_exception_during_a_fork_leaves_no_worker
       PLACES.each_value do |place|
         out = assert_child(<<~RUBY, timeout: 20)
           Process.singleton_class.prepend(Module.new do
-            def _fork = super.tap { |pid| Thread.current.raise(IOError, "struck") unless pid.zero? }
+            def _fork = super.tap { |pid| Thread.current.raise(IOError, "interrupted") unless pid.zero? }
           end)
           begin
             #{place % "Heddle.map(1..4, processes: 2) { sleep }"}
@@ -359,7 +359,7 @@ class ProcessesEndsTest < Minitest::Test
               .count { |name| File.readlink("/proc/self/fd/\#{name}").start_with?("socket:") rescue nil }
           end
         RUBY
-        assert_equal ["struck", "no child", "0"], out.lines(chomp: true)
+        assert_equal ["interrupted", "no child", "0"], out.lines(chomp: true)
       end
     end
 

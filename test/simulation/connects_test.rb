@@ -56,7 +56,7 @@ class SimulatedConnectsTest < Minitest::Test
       @fates = Array.new(draw(0..4)) { |number| address(turn, number) }.to_h
       @world.name(NAME, *@fates.keys.shuffle(random: @world.random))
       case draw
-      when 0.0..0.15 then among_strikes
+      when 0.0..0.15 then among_interrupts
       else alone
       end
     end
@@ -154,7 +154,7 @@ class SimulatedConnectsTest < Minitest::Test
 
     # ---- cancelled, and out of time
 
-    def among_strikes
+    def among_interrupts
       if draw < 0.5
         late
       else

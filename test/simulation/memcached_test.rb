@@ -64,7 +64,7 @@ class SimulatedMemcachedTest < Minitest::Test
       @hosts = NAMES.to_h { |name| [name, @world.host(name) { |host| start(host) }] }
       NAMES.each { |name| @world.link(name, **@link) }
       watch_blame if @healthy
-      ended = among_strikes
+      ended = among_interrupts
       come_back
       @cache.close
       sleep 3600
@@ -97,13 +97,13 @@ class SimulatedMemcachedTest < Minitest::Test
       host.tcp(PORT) { |socket| @servers[host.name].serve(socket) }
     end
 
-    def among_strikes
+    def among_interrupts
       ended = Hash.new(0)
       @tasks = Array.new(TASKS) { Heddle.spawn { turns(ended) } }
-      strikers = [Heddle.spawn { loop { sleep(draw(0.0..4.0)) && one_of(@tasks).cancel } }]
-      strikers << Heddle.spawn { loop { trouble } } unless @healthy
+      interrupters = [Heddle.spawn { loop { sleep(draw(0.0..4.0)) && one_of(@tasks).cancel } }]
+      interrupters << Heddle.spawn { loop { trouble } } unless @healthy
       @tasks.each(&:wait)
-      strikers.each(&:cancel).each(&:wait)
+      interrupters.each(&:cancel).each(&:wait)
       @tasks.each { |task| raise task.error if task.status == :failed }
       ended[:cancelled] = @tasks.count { |task| task.status == :cancelled }
       ended

@@ -10,7 +10,7 @@ runs_on rubies: :oldest
 class PastFaultsTest < Minitest::Test
   hard_deadline 240
 
-  FOUND = %w[pool_batch_leaves_its_tasks pool_stop_strikes_later executor_counts_ended_blocks].freeze
+  FOUND = %w[pool_batch_leaves_its_tasks pool_stop_interrupts_later executor_counts_ended_blocks].freeze
 
   def test_each_patch_fits_the_tree
     faults = PastFaults.all

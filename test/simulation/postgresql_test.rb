@@ -57,7 +57,7 @@ class SimulatedPostgreSQLTest < Minitest::Test
 
     def copy_out(db, user)
       whole = draw < 0.9
-      @struck[user] = true unless whole
+      @interrupted[user] = true unless whole
       seen = []
       rows = db.copy_out("copy many to stdout") do |row|
         seen << row

@@ -390,14 +390,14 @@ class SimulationTest < Minitest::Test
     end
     assert_equal(*moments)
     assert_operator ends[:completed], :>, 10, ends.inspect
-    %i[cancelled whole_after_all struck].each { |name| assert_operator ends[name], :>, 2, ends.inspect }
+    %i[cancelled whole_after_all interrupted].each { |name| assert_operator ends[name], :>, 2, ends.inspect }
   end
 
   def interruptible(world)
     20.times { sleep(world.draw(0.0..0.1)) }
     :whole_after_all
   rescue KeyError
-    :struck
+    :interrupted
   end
 
   def test_a_moment_is_the_same_each_time

@@ -66,7 +66,7 @@ class SimulatedStreamTest < Minitest::Test
   # The user of a stream.
   class User
     attr_reader :read, :written, :error
-    attr_reader :cancelled # whether a cancel has struck an operation
+    attr_reader :cancelled # whether a cancel has interrupted an operation
 
     def initialize(world, stream, test)
       @world, @stream, @test = world, stream, test
@@ -228,7 +228,7 @@ class SimulatedStreamTest < Minitest::Test
       world.link("localhost", **bad_link(world), reset: world.draw(0.0..0.05), stall: world.draw(0.0..0.05))
       stream = connect(world, read_timeout: world.draw(0.5..5.0), write_timeout: world.draw(0.5..5.0)) or next
       user, tasks = converse(world, stream, up)
-      tasks << Heddle.spawn { strike(world, stream, tasks.first(2)) }
+      tasks << Heddle.spawn { interrupt(world, stream, tasks.first(2)) }
       tasks.each(&:wait)
       ends[user.error.class] += 1
       assert_in_order(user, peer)
@@ -247,7 +247,7 @@ class SimulatedStreamTest < Minitest::Test
     nil
   end
 
-  def strike(world, stream, tasks)
+  def interrupt(world, stream, tasks)
     sleep(world.draw(0.0..10.0))
     case world.draw(0..2)
     when 0 then tasks.sample(random: world.random).cancel

@@ -52,7 +52,7 @@ class TestMatrix
 
   GEM_INSTALL = %w[gem install --silent --no-document --ignore-dependencies --install-dir].freeze
 
-  # YJIT's compiled Ruby is where Heddle's C meets unusual frames: fiber switches and exceptions that strike inside a
+  # YJIT's compiled Ruby is where Heddle's C meets unusual frames: fiber switches and exceptions that arrive inside a
   # method, methods that are prepended or replaced after their callers were compiled, and stacks that a GC scans and
   # compacts. The second call of a method compiles it; processes that a test starts have Ruby's own threshold.
   YJIT = {"RUBYOPT" => "--yjit --yjit-call-threshold=2", "RUBY_YJIT_ENABLE" => "1"}.freeze

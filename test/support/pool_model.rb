@@ -10,7 +10,7 @@ class PoolModel
   USERS = 10
   OURS = Class.new(StandardError)
   FAILURES = [OURS, DB::Error, Heddle::DeadlineExceeded].freeze
-  STRIKES = [Heddle::DeadlineExceeded, Heddle::Cancellation].freeze
+  INTERRUPTS = [Heddle::DeadlineExceeded, Heddle::Cancellation].freeze
   # What users do.
   OPERATIONS = %i[echo echo_in_time insert transaction transaction pipeline rows setting open_transaction].freeze
   PARTS = %i[part careless_part hasty_part joined_part nested_part].freeze
@@ -26,7 +26,7 @@ class PoolModel
     @users = @texts = 0
     @fates = {} # of texts: :stored, :absent, or :unknown
     @attempts = []
-    @struck = {} # users
+    @interrupted = {} # users
   end
 
   # @return [Hash{Symbol => Integer}] how the users ended
@@ -36,7 +36,7 @@ class PoolModel
     @pool = DB::Pool.new(self.class::URL, size: SIZE, connect_timeout: 10,
       timeout: one_of([nil, draw(0.5..5.0)]), statement_cache: one_of(%i[always never transaction]))
     @world.link("db.example", **@link)
-    ended = among_strikes
+    ended = among_interrupts
     @world.link("db.example")
     @server.be_calm
     come_back
@@ -53,11 +53,11 @@ class PoolModel
 
   def one_of(list) = list.sample(random: @world.random)
 
-  def among_strikes
+  def among_interrupts
     @tasks = Array.new(USERS) { Heddle.spawn { turn } }
-    striker = Heddle.spawn { loop { sleep(draw(0.0..3.0)) && one_of(@tasks).cancel } }
+    interrupter = Heddle.spawn { loop { sleep(draw(0.0..3.0)) && one_of(@tasks).cancel } }
     @tasks.each(&:wait)
-    striker.cancel
+    interrupter.cancel
     @tasks.each { |task| raise task.error if task.status == :failed }
     @tasks.map { |task| (task.status == :cancelled) ? :cancelled : task.value }.tally
   end
@@ -77,8 +77,8 @@ class PoolModel
     user = (@users += 1)
     echo(db, user)
     draw(1..3).times { send(one_of(self.class::OPERATIONS), db, user) }
-  rescue *STRIKES
-    @struck[user] = true
+  rescue *INTERRUPTS
+    @interrupted[user] = true
     raise
   end
 
@@ -156,7 +156,7 @@ class PoolModel
     Heddle.deadline(draw(0.01..0.5)) { yield }
     true
   rescue Heddle::DeadlineExceeded
-    @struck[user] = true
+    @interrupted[user] = true
     raise if Heddle.remaining.zero?
 
     false
@@ -298,7 +298,7 @@ class PoolModel
     halves = @attempts.reject { |attempt| whole?(attempt.texts, attempt.perhaps, stored) }
     raise "stored in part: #{halves}" unless halves.empty?
 
-    hit = @server.cancelled - @struck.keys
+    hit = @server.cancelled - @interrupted.keys
     raise "stopped, and nobody had asked for that: users #{hit}" unless hit.empty?
   end
 

@@ -38,16 +38,16 @@ module Simulated
   # @return [Integer] how many were ended
   def among_interruptions(world, count, deadlines: true, &block)
     tasks = Array.new(count) { |number| Heddle.spawn { until_it_is_late(world, number, deadlines, &block) } }
-    striker = Heddle.spawn { strike(world, tasks) }
+    interrupter = Heddle.spawn { interrupt(world, tasks) }
     tasks.each(&:wait)
-    striker.cancel
+    interrupter.cancel
     tasks.count { |task| task.status == :cancelled || task.value == :late }
   end
 
   private
 
   # With every third seed at switches: between what wakes a task and its next step.
-  def strike(world, tasks)
+  def interrupt(world, tasks)
     if (world.seed % 3).zero?
       world.at_switches(0.02) { tasks.sample(random: world.random).cancel }
       world.at_switches(0.001) { GC.start }

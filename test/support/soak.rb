@@ -11,7 +11,7 @@ require "timeout"
 #   ruby -Ilib test/support/soak.rb SECONDS SEED
 class Soak
   TASKS = 1000
-  # Errors that may leave a task that was struck.
+  # Errors that may leave a task that was interrupted.
   EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, Timeout::Error, ClosedQueueError,
     FloatDomainError].freeze
 
@@ -38,7 +38,7 @@ class Soak
       tasks = []
       until now - @start > @seconds
         tasks << start while tasks.size < TASKS
-        strike(tasks)
+        interrupt(tasks)
         sleep(0.002)
         tasks.reject! { |task| task.ended? && account(task) }
         sample if now - @start > @samples.size * 5
@@ -68,13 +68,13 @@ class Soak
   end
 
   # A few of them at each turn.
-  def strike(tasks)
+  def interrupt(tasks)
     tasks.sample(100, random: @random).each do |task|
       next if task.ended?
 
       case @random.rand(4)
       when 0, 1 then task.cancel
-      when 2 then @fibers[task]&.raise(IOError, "struck")
+      when 2 then @fibers[task]&.raise(IOError, "interrupted")
       else Thread.new { task.cancel }
       end
     rescue FiberError
@@ -138,7 +138,7 @@ class Soak
   def job_echo
     helpers = []
     pair = UNIXSocket.pair
-    # Nobody learns of its error when a second strike hits the clean-up.
+    # Nobody learns of its error when a second interrupt hits the clean-up.
     help(helpers) do
       quietly { pair[1].write(pair[1].readpartial(1000)) while true } # rubocop:disable Style/InfiniteLoop
     end
@@ -225,7 +225,7 @@ class Soak
     Process.detach(pid) if pid
   end
 
-  # A task that works for the caller. The caller may be struck before it knows the task, so the task adds itself to
+  # A task that works for the caller. The caller may be interrupted before it knows the task, so the task adds itself to
   # the list.
   def help(helpers)
     Heddle.spawn do

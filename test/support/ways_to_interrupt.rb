@@ -30,7 +30,7 @@ WAYS_TO_INTERRUPT = {
     thread = Thread.new(&query)
     thread.report_on_exception = false
     sleep INTERRUPTED_AFTER
-    thread.raise(IndexError, "struck")
+    thread.raise(IndexError, "interrupted")
     test.assert_raises(IndexError, *test.wrapped) { thread.value }
   end,
   "the end of a thread" => lambda do |_test, query|

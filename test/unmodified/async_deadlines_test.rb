@@ -190,12 +190,12 @@ class AsyncDeadlinesTest < Minitest::Test
   def assert_outlives_the_deadline(&start)
     on_heddle do |task|
       requests = Async::Queue.new
-      driver = struck = nil
+      driver = interrupted = nil
       Heddle.deadline(0.02) do
         driver = start.call(task) { [requests.dequeue, requests.dequeue, Heddle.remaining] }
-        struck = task.async { sleep }
+        interrupted = task.async { sleep }
       end
-      assert_raises(Heddle::DeadlineExceeded) { struck.wait }
+      assert_raises(Heddle::DeadlineExceeded) { interrupted.wait }
       requests.enqueue(1)
       sleep(0)
       requests.enqueue(2)

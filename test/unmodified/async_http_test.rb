@@ -120,13 +120,13 @@ class AsyncHTTPTest < Minitest::Test
     AsyncLoops::HEDDLE.each do |loop|
       AsyncLoops.run(loop) do |task|
         serving(task, protocol: Async::HTTP::Protocol::HTTP2) do |client, served, slow|
-          struck = nil
+          interrupted = nil
           Heddle.deadline(1) do
             assert_equal "you asked for /first", client.get("/first").read
-            struck = task.async { sleep }
+            interrupted = task.async { sleep }
           end
           others = Array.new(3) { task.async { client.get("/slow").read } }
-          assert_raises(Heddle::DeadlineExceeded) { struck.wait }
+          assert_raises(Heddle::DeadlineExceeded) { interrupted.wait }
           wait_until { served.size == 4 }
           slow.close
           assert_equal ["you asked for /slow"] * 3, others.map(&:wait), loop

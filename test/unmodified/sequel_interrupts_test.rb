@@ -53,7 +53,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
       define_method(:"test_#{name.tr(" ", "_")}_in_a_transaction_on_#{adapter}") do
         query = proc do
           @db.transaction do
-            @db[:struck].insert(id: 1)
+            @db[:interrupted].insert(id: 1)
             slow
           end
         end
@@ -61,14 +61,14 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
       end
     end
 
-    # The deadline passes in the program's own code, so that it strikes ROLLBACK itself.
+    # The deadline passes in the program's own code, so that it interrupts ROLLBACK itself.
     define_method(:"test_a_deadline_before_the_rollback_on_#{adapter}") do
       assert_usable_after(adapter) do
         Heddle.run do
           assert_raises(Heddle::DeadlineExceeded) do
             Heddle.deadline(INTERRUPTED_AFTER) do
               @db.transaction do
-                @db[:struck].insert(id: 1)
+                @db[:interrupted].insert(id: 1)
                 sleep 1
               end
             end
@@ -81,11 +81,11 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
       assert_usable_after(adapter) do
         assert_raises(Sequel::DatabaseError) do
           @db.transaction do
-            @db[:struck].insert(id: 1)
+            @db[:interrupted].insert(id: 1)
             begin
               Heddle.deadline(INTERRUPTED_AFTER) { slow }
             rescue Heddle::DeadlineExceeded
-              @db[:struck].insert(id: 2)
+              @db[:interrupted].insert(id: 2)
             end
           end
         end
@@ -95,7 +95,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     unless adapter == "mysql2" # 0.5.7 crashes on a prepared statement without rows, also without Heddle
       define_method(:"test_prepared_statements_on_#{adapter}") do
         connect(adapter)
-        statement = @db[:struck].where(id: :$id).prepare(:select, :by_id)
+        statement = @db[:interrupted].where(id: :$id).prepare(:select, :by_id)
         assert_empty statement.call(id: 1)
         assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(INTERRUPTED_AFTER) { slow } }
         assert_empty assert_within(AT_ONCE) { statement.call(id: 1) }
@@ -113,7 +113,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     end
 
     (pools - %i[single sharded_single] | %i[threaded]).each do |pool|
-      # As where Sequel is struck in its own pool, between the loan of a connection and the block.
+      # As where Sequel is interrupted in its own pool, between the loan of a connection and the block.
       define_method(:"test_a_closed_connection_that_is_lent_already_in_the_pool_#{pool}_on_#{adapter}") do
         connect(adapter, pool_class: pool, **(pool.start_with?("sharded") ? {servers: {}} : {}))
         lend = @db.pool.method(:acquire)
@@ -243,9 +243,9 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
       yield
       2.times { |i| assert_equal i, @db.get(i) }
       Heddle.run { assert_equal 7, @db.get(7) }
-      assert_equal 0, @db[:struck].count
-      @db.transaction { @db[:struck].insert(id: 3) }
-      assert_equal 1, @db[:struck].delete
+      assert_equal 0, @db[:interrupted].count
+      @db.transaction { @db[:interrupted].insert(id: 3) }
+      assert_equal 1, @db[:interrupted].delete
     end
     refute @db.in_transaction?
     wait_until(AT_ONCE, what: "the end of the query on the server") { running.zero? }
@@ -291,8 +291,8 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     @settings = {adapter: adapter, host: "127.0.0.1", port: db.port, user: db.username, password: db.password,
                  database: db.database, max_connections: 1, pool_timeout: AT_ONCE, keep_reference: false, **options}
     @db = Sequel.connect(@settings)
-    @db.create_table?(:struck, **((name == :mariadb) ? {engine: "InnoDB"} : {})) { Integer :id }
-    @db[:struck].delete
+    @db.create_table?(:interrupted, **((name == :mariadb) ? {engine: "InnoDB"} : {})) { Integer :id }
+    @db[:interrupted].delete
   end
 
   def disconnect

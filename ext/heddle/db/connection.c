@@ -240,7 +240,7 @@ static VALUE let_next(VALUE argument)
     return Qnil;
 }
 
-// Other callers get Busy until the connection knows whether it stays open; a second exception may strike meanwhile.
+// Other callers get Busy until the connection knows whether it stays open; a second exception may arrive meanwhile.
 static VALUE end_exchange(VALUE argument)
 {
     if (((struct connection_exchange *)argument)->complete) return let_next(argument);

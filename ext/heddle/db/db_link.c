@@ -131,7 +131,7 @@ void db_link_consume(struct db_link *link, struct stream *stream)
     link->pending = 0;
 }
 
-// An exception has struck the code that was to read the rest of the interrupted reply.
+// An exception has interrupted the code that was to read the rest of the interrupted reply.
 RBIMPL_ATTR_NORETURN()
 static void refuse_unfinished(struct db_link *link, struct stream *stream)
 {

@@ -81,7 +81,7 @@ static void expire_scope(struct timer *timer)
     }
     scope_expire(scope);
     // Not behind a shield, where the wait goes on. Whether another fiber's scope binds, Ruby has to be asked: the
-    // waiting fiber does that itself, since an interrupt may strike there, and this fiber is whoever polls.
+    // waiting fiber does that itself, since an interrupt may arrive there, and this fiber is whoever polls.
     if (owner->chain->other_fibers || owner_pending(owner)) loop_interrupt_owner(owner->loop, owner);
 }
 

@@ -1,5 +1,5 @@
 // The beginning and the end of a session on a kept connection. A connection is taken and given in one go: no other code
-// runs in the middle, and so neither a strike nor another thread finds it without an owner, or with two.
+// runs in the middle, and so neither an interrupt nor another thread finds it without an owner, or with two.
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_kept.h"
 #include "net_http/net_http_methods.h"

@@ -8,10 +8,10 @@
 #include <ruby.h>
 
 // Called by the new thread. Gives it the usual priority, no fiber storage, and the default group, unless the maker's
-// group lets no thread go. Raises what strikes the thread.
+// group lets no thread go. Raises what interrupts the thread.
 void background_thread_settle(void);
 
-// Calls the body without the maker's mask: what strikes the thread is raised at once.
+// Calls the body without the maker's mask: what interrupts the thread is raised at once.
 VALUE background_thread_unmasked(VALUE (*body)(VALUE), VALUE argument);
 
 // Both, in this order: without the mask, settles, and calls the body.

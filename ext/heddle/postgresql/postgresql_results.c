@@ -372,7 +372,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     }
 }
 
-// A limit of time or a cancel may strike between Parse and Describe: the server has a statement whose columns nobody
+// A limit of time or a cancel may interrupt between Parse and Describe: the server has a statement whose columns nobody
 // knows then.
 static void close_undescribed(struct postgresql_link *link, const struct reply *reply)
 {

@@ -113,7 +113,7 @@ struct owned {
     bool held;
 };
 
-static VALUE let_strike(VALUE argument)
+static VALUE let_interrupt(VALUE argument)
 {
     struct owned *owned = (struct owned *)argument;
     owned->task->owner.held = false;
@@ -137,7 +137,7 @@ VALUE process_wait(struct loop *loop, rb_pid_t pid, int flags)
     if (pid <= 0 || !called_by_owner_of_child()) return wait_for_child(&waiting);
     struct task *task = task_of_owner(loop->owner);
     struct owned owned = {.waiting = &waiting, .task = task, .held = task->owner.held};
-    return rb_ensure(let_strike, (VALUE)&owned, hold_again, (VALUE)&owned);
+    return rb_ensure(let_interrupt, (VALUE)&owned, hold_again, (VALUE)&owned);
 }
 
 void Init_heddle_process(void)

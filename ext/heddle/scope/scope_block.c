@@ -48,7 +48,7 @@ static bool becomes_ours(const struct scope *scope, VALUE error)
 }
 
 // Returns whether the error is of a later wait than the first that failed, or one that a library has made of it. Calls
-// no method, since an interrupt may strike when that returns, and the scope is still open.
+// no method, since an interrupt may arrive when that returns, and the scope is still open.
 static bool is_a_later_one(const struct scope *scope, VALUE error)
 {
     return !NIL_P(scope->first) && error != scope->first && RTEST(rb_obj_is_kind_of(error, heddle_eDeadlineExceeded)) &&

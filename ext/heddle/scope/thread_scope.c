@@ -371,7 +371,7 @@ struct taking {
     VALUE other; // the last that a trap handler has raised meanwhile, or nil
 };
 
-static VALUE let_strike(VALUE unused)
+static VALUE let_interrupt(VALUE unused)
 {
     (void)unused;
     rb_thread_schedule();
@@ -386,7 +386,7 @@ static VALUE thread_scope_take(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
     for (;;) {
         bool underway = taking->scope->sending;
         int state = 0;
-        rb_protect(let_strike, Qnil, &state);
+        rb_protect(let_interrupt, Qnil, &state);
         if (!state && underway) continue;
         if (!state) return Qnil; // the exception has arrived before
         VALUE raised = rb_errinfo();
@@ -401,8 +401,8 @@ static VALUE thread_scope_take(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
     }
 }
 
-// Only the exception to be taken back may strike: whatever else is pending (Thread#raise, Thread#kill, an outer
-// timeout) stays pending, and strikes on the way out as if our exception had never been sent. Caught here, only the
+// Only the exception to be taken back may be raised: whatever else is pending (Thread#raise, Thread#kill, an outer
+// timeout) stays pending, and is raised on the way out as if our exception had never been sent. Caught here, only the
 // last of them would be left, and a kill or a throw could not be raised again.
 void thread_scope_take_back(struct scope *scope)
 {

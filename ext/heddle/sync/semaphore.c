@@ -217,8 +217,8 @@ static VALUE semaphore_entered(VALUE self, struct semaphore *semaphore, VALUE wi
  * Waits for a permit, calls the block and gives the permit back. Those who wait get permits in the order of their
  * calls. An exception from outside (a deadline, a cancel, Thread#raise, Thread#kill) leaves the wait without a permit.
  *
- * Without a block the caller keeps the permit until #release. Then Thread#raise may strike between this call and what
- * follows it, so that nobody releases the permit: prefer the block.
+ * Without a block the caller keeps the permit until #release. Then Thread#raise may interrupt between this call
+ * and what follows it, so that nobody releases the permit: prefer the block.
  *
  * +timeout+: seconds to wait for a permit; the block is not bound by it.
  *

@@ -61,7 +61,7 @@ static int add_entry(VALUE key, VALUE value, VALUE unused)
 }
 
 // Gives the running fiber a copy of that storage, or none. Entry by entry: Fiber#storage= warns that it is
-// experimental, and to silence it for the moment would silence the whole process if an interrupt struck then.
+// experimental, and to silence it for the moment would silence the whole process if an interrupt came then.
 static void set_storage(VALUE storage)
 {
     VALUE old = rb_funcall(rb_fiber_current(), id_storage, 0); // a copy

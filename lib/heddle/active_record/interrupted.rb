@@ -11,8 +11,8 @@ module Heddle
     #
     # @api private
     module Adapter
-      # The state of the raw connection must be settled before the pool gets the connection back. Struck meanwhile (a
-      # cancel of the query on the server waits), the connection is in no known state, and is closed.
+      # The state of the raw connection must be settled before the pool gets the connection back. Interrupted meanwhile
+      # (a cancel of the query on the server waits), the connection is in no known state, and is closed.
       #
       # @api private for {Returns}
       def heddle_returned
@@ -74,7 +74,7 @@ module Heddle
     #
     # @api private
     module Returns
-      # A strike while the connection is settled must not cost the pool its place.
+      # An interrupt while the connection is settled must not cost the pool its place.
       def checkin(connection)
         connection.heddle_returned
       ensure

@@ -81,7 +81,7 @@ module Heddle
 
       private
 
-      # Yields the COPY inside the exchange that has begun it: an exception that strikes behind that finds it. Nobody
+      # Yields the COPY inside the exchange that has begun it: an exception that arrives behind that finds it. Nobody
       # else may use the connection from then on, until #during_copy has ended.
       def start_copy(kind, sql, **options)
         need_driver(kind)

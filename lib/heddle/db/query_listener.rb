@@ -5,8 +5,8 @@ module Heddle
     # The return value of {Connection#on_query}.
     class QueryListener
       # What another thread raises in a thread whose handler runs is no error of the handler.
-      STRIKES = {DeadlineExceeded => :immediate, StandardError => :never}.freeze
-      private_constant :STRIKES
+      INTERRUPTS = {DeadlineExceeded => :immediate, StandardError => :never}.freeze
+      private_constant :INTERRUPTS
 
       # @api private
       def initialize(owner, handler)
@@ -26,7 +26,7 @@ module Heddle
       def call(event)
         return tell(event) if Fiber.current_scheduler # Ruby keeps masks for each thread, not for each fiber
 
-        Thread.handle_interrupt(STRIKES) { tell(event) }
+        Thread.handle_interrupt(INTERRUPTS) { tell(event) }
       end
 
       private

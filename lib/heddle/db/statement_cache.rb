@@ -45,7 +45,7 @@ module Heddle
         clear unless @statements.each_value.all? { |statement| @driver.owns?(statement) }
       end
 
-      # Takes them out first: an exception may strike behind each release, and a closed statement must not be found.
+      # Takes them out first: an exception may arrive behind each release, and a closed statement must not be found.
       def clear
         statements, @statements, @newest = @statements, {}, nil
         statements.each_value { |statement| @driver.release(statement) }

@@ -8,8 +8,8 @@ module Heddle
       # Seconds for a rollback after its caller's deadline or cancel.
       ROLLBACK_TIME = 1
 
-      # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may strike at the end of each call; while a
-      # transaction is undone, they strike in waits alone. In tasks everything does so anyway, see {Pool}.
+      # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may interrupt at the end of each call; while a
+      # transaction is undone, they interrupt in waits alone. In tasks everything does so anyway, see {Pool}.
       IN_WAITS = {Object => :on_blocking}.freeze
 
       Frame = Struct.new(:savepoint, :managed)
@@ -232,7 +232,7 @@ module Heddle
       rescue Error, SystemCallError, DeadlineExceeded
         close_undone(depth)
       ensure
-        close_undone(depth) if @frames.size > depth # struck meanwhile
+        close_undone(depth) if @frames.size > depth # interrupted meanwhile
       end
 
       def close_undone(depth)

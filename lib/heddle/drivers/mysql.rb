@@ -48,7 +48,7 @@ module Heddle
       # thread, it is unknown whether an answer is outstanding.
       def settled?(raw, error)
         told = told?(error)
-        close(raw) if Drivers.struck?(error) || !(told || closed?(raw) || answers?(raw))
+        close(raw) if Drivers.interrupted?(error) || !(told || closed?(raw) || answers?(raw))
         return true unless closed?(raw)
 
         kill(raw) unless told
@@ -56,7 +56,7 @@ module Heddle
       end
 
       def clean?(raw)
-        close(raw) if Drivers.struck?(nil)
+        close(raw) if Drivers.interrupted?(nil)
         !closed?(raw)
       end
 

@@ -39,7 +39,7 @@ module Heddle
         close(raw) unless quiet?(raw)
       end
 
-      # The query at the end is the proof: a late cancel strikes this query, and not the next user's.
+      # The query at the end is the proof: a late cancel interrupts this query, and not the next user's.
       def stop(raw)
         raise ::PG::Error, "the connection is in a pipeline" if raw.pipeline_status != ::PG::PQ_PIPELINE_OFF
         failure = raw.cancel

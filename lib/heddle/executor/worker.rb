@@ -47,8 +47,8 @@ module Heddle
 
       private
 
-      # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
-      # before that, or at its end, must not leave the executor with a worker that has no thread.
+      # A thread inherits the mask of the one that starts it: it can be interrupted, or killed, while it serves. An
+      # interrupt before that, or at its end, must not leave the executor with a worker that has no thread.
       def live
         Heddle.background_thread { Heddle.run(grace: @executor.grace) { dispatch } }
       rescue Killed

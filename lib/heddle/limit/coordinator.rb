@@ -128,8 +128,8 @@ module Heddle
         @queues.delete(queue.limit.name) if queue.empty? && @queues[queue.limit.name].equal?(queue)
       end
 
-      # A thread inherits the mask of the one that starts it: it can be struck, or killed, while it serves. A strike
-      # before that, or at its end, must not leave callers waiting for a thread that has ended.
+      # A thread inherits the mask of the one that starts it: it can be interrupted, or killed, while it serves. An
+      # interrupt before that, or at its end, must not leave callers waiting for a thread that has ended.
       def start_thread
         thread = Thread.new do
           Heddle.background_thread { Heddle.run { work } }

@@ -35,7 +35,7 @@ module Heddle
         @fresh[permit.id] = permit
       end
 
-      # Deletes the permit last: a strike in between must not lose the release.
+      # Deletes the permit last: an interrupt in between must not lose the release.
       def leave(permit, now)
         id = permit.id
         @released[permit] = now if @held.key?(id) || @waiting.key?(id)

@@ -21,7 +21,7 @@ module Heddle
         # Forks a worker.
         #
         # @param workers [Array<Worker>] gets the new worker, in the parent: right after the fork, even if an exception
-        #   strikes then
+        #   arrives then
         # @yieldparam socket [UNIXSocket] the child's end; called in the child, which ends with the block
         # @return [void]
         def start(workers, fibers)
@@ -31,7 +31,7 @@ module Heddle
             socket = fork_connected(workers, fibers)
             yield socket if socket
           ensure
-            # Handles exceptions that strike a child before its work begins: no frame above this on the stack is the
+            # Handles exceptions that interrupt a child before its work begins: no frame above this on the stack is the
             # child's. Exceptions before `forks` is set do not reach this line, where they would end the parent.
             exit!(1) unless Heddle.forks == forks
           end

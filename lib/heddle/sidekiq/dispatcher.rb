@@ -206,7 +206,7 @@ module Heddle
         seen = [task, *@scheduler&.statistics&.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
         if task && seen == @seen
           processor = processor_of(task)
-          processor ? processor.strike(@thread) : SubTasks.strike(task, @thread)
+          processor ? processor.raise_interruption(@thread) : SubTasks.interrupt(task, @thread)
         end
         @seen = seen
       rescue SchedulerClosed

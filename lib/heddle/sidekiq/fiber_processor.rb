@@ -58,11 +58,11 @@ module Heddle
         await_end if wait
       end
 
-      # Has the interruption strike now, in the code that the thread runs: that of the job, which computes.
+      # Raises the interruption now, in the code that the thread runs: that of the job, which computes.
       #
       # @param thread [Thread]
       # @return [void]
-      def strike(thread)
+      def raise_interruption(thread)
         return if @interruption.nil? || interrupted? || @masked
 
         @task&.withdraw(@interruption) # the first wait of the job's clean-up would raise it again
@@ -73,7 +73,7 @@ module Heddle
       #
       # @param fate [Array] of the job; this processor may run another one meanwhile
       # @return [void]
-      def strike_sub_task(fate)
+      def interrupt_sub_task(fate)
         yield if @killed && !(@masked && fate.equal?(@undecided))
       end
 

@@ -20,8 +20,8 @@ module Heddle
       Job = Struct.new(:processor, :fate)
 
       # The interruption of a task that computes.
-      Struck = Class.new(::Sidekiq::Shutdown)
-      private_constant :Job, :Struck
+      Interrupted = Class.new(::Sidekiq::Shutdown)
+      private_constant :Job, :Interrupted
 
       class << self
         # From now on, the running task is that of a job. Tests of programs process jobs outside of any task.
@@ -54,11 +54,11 @@ module Heddle
         # @param task [Task]
         # @param thread [Thread]
         # @return [void]
-        def strike(task, thread)
+        def interrupt(task, thread)
           return unless (job = task.heddle_job)
 
           task.heddle_job = nil
-          job.processor.strike_sub_task(job.fate) { thread.raise(Struck, "the process is shutting down") }
+          job.processor.interrupt_sub_task(job.fate) { thread.raise(Interrupted, "the process is shutting down") }
         end
 
         private
@@ -68,7 +68,7 @@ module Heddle
           value = yield
           ended = true
           value
-        rescue Struck
+        rescue Interrupted
           ended = true
           end_after_interruption(job)
         rescue Exception # rubocop:disable Lint/RescueException -- no kill, which runs only `ensure`
@@ -78,7 +78,7 @@ module Heddle
           job.processor.thread_killed(job.fate) unless ended
         end
 
-        # The job itself is interrupted first: if the end of its task came before, the interruption would strike as the
+        # The job itself is interrupted first: if the end of its task came before, the interruption would arrive as the
         # job cleans up.
         def end_after_interruption(job)
           sleep 0.001 while job.processor.interruption_on_its_way?(job.fate)

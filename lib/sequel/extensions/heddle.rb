@@ -121,8 +121,8 @@ module Sequel
 
       private
 
-      # A thread that was struck while Sequel lent it a connection (Thread#raise, Timeout) still has that one, and is
-      # lent it again and again. It goes back to the others, where Sequel meets it.
+      # A thread that was interrupted while Sequel lent it a connection (Thread#raise, Timeout) still has that one, and
+      # is lent it again and again. It goes back to the others, where Sequel meets it.
       def heddle_let_go(server)
         return unless respond_to?(:owned_connection, true) # pools of a single connection
 

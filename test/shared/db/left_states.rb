@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-require "shared/db/strikes"
+require "shared/db/interrupts"
 
 # Callers of a pool leave every kind of state behind that a session can have, by every way to run a statement, among
-# strikes. The callers between them must see none of it, and what they write must be there at the end. See
-# DatabaseStrikes.
+# interrupts. The callers between them must see none of it, and what they write must be there at the end. See
+# DatabaseInterrupts.
 #
 # A test has #address, #pools, #states, see STATES of the databases in left_states_test.rb, and #prepare_states.
 module DatabaseLeftStates
-  include DatabaseStrikes
+  include DatabaseInterrupts
 
   Left = Class.new(StandardError)
   SHARES = {look: 0.5, write: 0.2}.freeze
@@ -25,7 +25,7 @@ module DatabaseLeftStates
 
   def test_nobody_sees_what_another_has_left
     @expected = fresh { |db| db.query_row(look_sql) }
-    among_strikes do
+    among_interrupts do
       job(@random) until @counts.values_at(:looked, :left, :wrote).min > 0 # on a machine with much else to do
       there = fresh { |db| db.query_list("select n from written") }.tally
       written = Array.new(@written.size) { @written.pop }

@@ -114,13 +114,13 @@ module DatabaseSuite
     end
 
     # What Thread#raise, or a Timeout with a class, raises in the thread is no error of the handler that runs just then.
-    def test_a_strike_during_a_handler
-      struck = Class.new(StandardError)
+    def test_an_interrupt_during_a_handler
+      interrupted = Class.new(StandardError)
       with_connection do |db|
-        next if Fiber.current_scheduler # nothing strikes a task while it runs
+        next if Fiber.current_scheduler # nothing interrupts a task while it runs
 
-        db.on_query { Thread.current.raise(struck) }
-        assert_raises(struck) { db.query("select 1") }
+        db.on_query { Thread.current.raise(interrupted) }
+        assert_raises(interrupted) { db.query("select 1") }
       end
     end
 

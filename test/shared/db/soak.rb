@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
-require "shared/db/strikes"
+require "shared/db/interrupts"
 
-# Tasks and threads do random things to one database over pools and connections of their own, among strikes, closes by
-# others, and collections. No answer is another query's, no place of a pool is lost, no descriptor stays open, and a
-# transaction happened exactly if its caller was told so. See DatabaseStrikes.
+# Tasks and threads do random things to one database over pools and connections of their own, among interrupts, closes
+# by others, and collections. No answer is another query's, no place of a pool is lost, no descriptor stays open, and a
+# transaction happened exactly if its caller was told so. See DatabaseInterrupts.
 #
 # A test has #address, #pools (of the first one's pool the connections write), #endless_sql (a query that ends by an
 # interrupt alone) and #rows (what another program reads from the table soak).
 module DatabaseSoak
-  include DatabaseStrikes
+  include DatabaseInterrupts
 
-  SECONDS = DatabaseStrikes::SECONDS
-  PLACES = DatabaseStrikes::PLACES
+  SECONDS = DatabaseInterrupts::SECONDS
+  PLACES = DatabaseInterrupts::PLACES
   NUMBERS = 40
 
   def setup
@@ -31,8 +31,8 @@ module DatabaseSoak
     db&.close
   end
 
-  def test_tasks_and_threads_among_strikes
-    among_strikes do
+  def test_tasks_and_threads_among_interrupts
+    among_interrupts do
       @pools.each do |pool|
         Heddle.run { Heddle::FiberPool.new(PLACES).map((0...PLACES).to_a) { |n| assert_equal n, number_of(pool, n) } }
       end
@@ -40,7 +40,7 @@ module DatabaseSoak
       there = rows.to_h { |n| [n, true] }
       assert_empty there.keys.reject { |n| n.between?(1, @number) }, context
       assert_empty @said.select { |n, committed| committed != there.fetch(n, false) }, context
-      assert_operator @counts.values_at(:answer, :committed, :struck).min, :>, 0, context
+      assert_operator @counts.values_at(:answer, :committed, :interrupted).min, :>, 0, context
     end
   end
 
@@ -68,7 +68,7 @@ module DatabaseSoak
   # Its own answer, and no other's.
   def answered(pool, n)
     found = limited(20) { number_of(pool, n) }
-    return if found == :struck
+    return if found == :interrupted
 
     assert_equal n, found, context
     count(:answer)
@@ -128,8 +128,8 @@ module DatabaseSoak
     closer&.join
   end
 
-  # What a caller was told: true, false for a transaction that raised before its commit, nothing where it was struck
-  # during the commit.
+  # What a caller was told: true, false for a transaction that raised before its commit, nothing where it was
+  # interrupted during the commit.
   def transaction(pool, random)
     n = number
     committing = false
@@ -143,7 +143,7 @@ module DatabaseSoak
       :rolled_back
     end
     @lock.synchronize { @said[n] = true } if outcome == :committed
-    outcome = committing ? :unknown : :rolled_back if outcome == :struck
+    outcome = committing ? :unknown : :rolled_back if outcome == :interrupted
     count(outcome)
   ensure
     @said[n] = false if n && !committing

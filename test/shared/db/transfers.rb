@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
-require "shared/db/strikes"
+require "shared/db/interrupts"
 
-# Transfers between accounts, in each way to run a transaction, among strikes. Each transfer also writes a row that
+# Transfers between accounts, in each way to run a transaction, among interrupts. Each transfer also writes a row that
 # names it. At the end the accounts hold what these rows say, so no transfer was done by halves; a transfer of which the
-# caller was told that it is committed is there once, one that failed is not there, and one whose commit was struck is
-# there at most once. See DatabaseStrikes.
+# caller was told that it is committed is there once, one that failed is not there, and one whose commit was interrupted
+# is there at most once. See DatabaseInterrupts.
 #
 # A test has #address and #pools; and #kill_one where the server can end a connection.
 module DatabaseTransfers
-  include DatabaseStrikes
+  include DatabaseInterrupts
 
   ACCOUNTS = 12
   BALANCE = 1000
@@ -33,8 +33,8 @@ module DatabaseTransfers
     super
   end
 
-  def test_transfers_among_strikes
-    among_strikes do
+  def test_transfers_among_interrupts
+    among_interrupts do
       job(@random) until @counts.values_at(:committed, :failed).min > 0 # on a machine with much else to do
       told = Array.new(@said.size) { @said.pop }.to_h
       rows, balances = plainly { |db| [db.query(ALL), db.query("select id, balance from accounts")].map(&:rows) }
@@ -55,7 +55,7 @@ module DatabaseTransfers
     end
   end
 
-  # A connection without strikes.
+  # A connection without interrupts.
   def plainly
     db = Heddle::DB.connect(address, timeout: 30)
     yield db

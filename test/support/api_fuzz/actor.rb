@@ -11,8 +11,8 @@ require_relative "operations/processes"
 
 module ApiFuzz
   # Raised by Thread#raise.
-  class Strike < StandardError
-    # @return [Actor] the actor of the thread that was struck
+  class Interrupt < StandardError
+    # @return [Actor] the actor of the thread that was interrupted
     attr_reader :target
 
     def initialize(target)
@@ -44,7 +44,7 @@ module ApiFuzz
     OPERATIONS = instance_methods.grep(/\Aoperation_/).sort.freeze
     DEEPEST = 4
     STEPS = [10, 5, 3, 2].freeze
-    # Errors that an operation may see because another actor closed, struck or ended the object that it uses.
+    # Errors that an operation may see because another actor closed, interrupted or ended the object that it uses.
     EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, ClosedQueueError].freeze
 
     attr_reader :name, :round, :owner, :token, :lives, :doing
@@ -85,11 +85,11 @@ module ApiFuzz
 
     def mark_cancelled = @cancelled = true
 
-    def mark_struck(how) = (@strikes ||= []) << how
+    def mark_interrupted(how) = (@interrupts ||= []) << how
 
-    def struck? = @strikes&.any? || false
+    def interrupted? = @interrupts&.any? || false
 
-    def strikes = @strikes&.join("+")
+    def interrupts = @interrupts&.join("+")
 
     # Whether a cancel may reach the actor: one of its own, or of a run around it that somebody ended.
     def disturbed?
@@ -97,18 +97,18 @@ module ApiFuzz
     end
 
     # Whether the end of its thread cancels the thread's other actors.
-    def ends_others? = struck? || @way == :thread_with_pool
+    def ends_others? = interrupted? || @way == :thread_with_pool
 
     # Whether a deadline may be in force.
     def bound? = @scopes.any? || @inherited
 
-    # Timeout.timeout around a run strikes the thread by Thread#raise: Ruby raises it in a task that computes, or that
-    # is in a blocking fiber (an Enumerator's on Ruby 3.1), instead of in the run's caller.
+    # Timeout.timeout around a run interrupts the thread by Thread#raise: Ruby raises it in a task that computes, or
+    # that is in a blocking fiber (an Enumerator's on Ruby 3.1), instead of in the run's caller.
     def limited?(scope)
       @scopes.include?(scope) || (!owner.equal?(self) && @parent.limited?(scope))
     end
 
-    def to_s = "#{@name} (#{[@doing, owner.way, owner.strikes, ("cancelled" if @cancelled)].compact.join(", ")})"
+    def to_s = "#{@name} (#{[@doing, owner.way, owner.interrupts, ("cancelled" if @cancelled)].compact.join(", ")})"
 
     def where = "#{self} at #{@task.inspect} #{@fiber.inspect}#{places(@fiber&.backtrace)}"
 
@@ -144,11 +144,11 @@ module ApiFuzz
       return true if round.left?(error)
 
       case error
-      when Strike then error.target.equal?(owner)
+      when Interrupt then error.target.equal?(owner)
       when LimitPassed then limited?(error.scope)
       when Heddle::DeadlineExceeded then bound?
       when Heddle::Cancellation then disturbed?
-      when Heddle::SchedulerClosed then owner.struck?
+      when Heddle::SchedulerClosed then owner.interrupted?
       else false
       end
     end

@@ -67,7 +67,7 @@ module ApiFuzz
       actor.thread ||= thread
     end
 
-    def struck_thread(random) = living_threads.sample(random: random)
+    def interrupted_thread(random) = living_threads.sample(random: random)
 
     def crowded? = living_threads.size >= THREADS
 
@@ -97,11 +97,11 @@ module ApiFuzz
     end
 
     def end_thread(actor, thread)
-      actor.mark_struck("killed at the end")
+      actor.mark_interrupted("killed at the end")
       thread.kill
       @watch.wait("the end of #{actor}", actor, -> { !thread.alive? }) { thread.join }
     rescue Exception => error # rubocop:disable Lint/RescueException -- what its thread ended with
-      known = [Strike, Heddle::Error, Heddle::Cancellation].any? { |kind| kind === error } || left?(error)
+      known = [Interrupt, Heddle::Error, Heddle::Cancellation].any? { |kind| kind === error } || left?(error)
       fault("#{error.class} left a thread: #{error.message}") unless known
     end
   end

@@ -10,7 +10,7 @@ module ClientFuzz
   # A task or a thread that runs one operation after another.
   class Actor
     # Raised by Thread#raise.
-    class Strike < StandardError; end
+    class Interrupt < StandardError; end
 
     # Raised by Timeout.timeout.
     class LimitPassed < StandardError; end
@@ -78,7 +78,7 @@ module ClientFuzz
       when 1 then Timeout.timeout(moment, &block)
       when 2 then Timeout.timeout(moment, LimitPassed, &block)
       when 3 then Timeout.timeout(moment * 2, LimitPassed) { Heddle.deadline(moment, &block) }
-      when 4, 5 then Fiber.current_scheduler ? cancelled(&block) : struck(&block)
+      when 4, 5 then Fiber.current_scheduler ? cancelled(&block) : interrupted(&block)
       else yield
       end
     end
@@ -109,28 +109,28 @@ module ClientFuzz
       nil
     end
 
-    def struck(&block)
+    def interrupted(&block)
       thread = Thread.new do
         Thread.current.report_on_exception = false
         block.call
       end
       sleep(moment)
-      (@random.rand < 0.5) ? thread.raise(Strike) : thread.kill
+      (@random.rand < 0.5) ? thread.raise(Interrupt) : thread.kill
       thread.value
     ensure
       thread&.kill
-      thread&.join unless $!.is_a?(Strike) && $!.backtrace.nil?
+      thread&.join unless $!.is_a?(Interrupt) && $!.backtrace.nil?
     end
 
     # Whether the actor itself ended the operation.
     def ended?(error)
       case error
-      when Strike, LimitPassed, OnPurpose, Timeout::Error, Heddle::TaskCancelled then true
+      when Interrupt, LimitPassed, OnPurpose, Timeout::Error, Heddle::TaskCancelled then true
       else false
       end
     end
 
-    # Whether the error's cause is a proxy, a killed connection or a strike.
+    # Whether the error's cause is a proxy, a killed connection or an interrupt.
     def expected?(error)
       case error
       when Heddle::DB::ConnectionLost, Heddle::DB::PoolTimeout, Heddle::DB::ConnectTimeout then true

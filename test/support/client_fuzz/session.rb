@@ -103,8 +103,8 @@ module ClientFuzz
         tasks = Array.new(TASKS) { task }
         until now > finish || @faults.any?
           sleep(0.01)
-          strike_tasks(tasks)
-          strike_threads(threads)
+          interrupt_tasks(tasks)
+          interrupt_threads(threads)
         end
         @over = true
         tasks.each(&:wait)
@@ -118,7 +118,7 @@ module ClientFuzz
 
     def end_of(thread)
       thread.join
-    rescue Actor::Strike, Heddle::Error, Timeout::Error
+    rescue Actor::Interrupt, Heddle::Error, Timeout::Error
       nil
     end
 
@@ -136,20 +136,20 @@ module ClientFuzz
       end
     end
 
-    def strike_tasks(tasks)
+    def interrupt_tasks(tasks)
       tasks.each_with_index do |one, index|
         one.cancel if @random.rand < 0.01
         tasks[index] = task if one.ended?
       end
     end
 
-    # A thread with a loop is struck once: several strikes while its run ends let the run abandon its tasks, even inside
-    # a shield, and their connections with them.
-    def strike_threads(threads)
+    # A thread with a loop is interrupted once: several interrupts while its run ends let the run abandon its tasks,
+    # even inside a shield, and their connections with them.
+    def interrupt_threads(threads)
       threads.each_with_index do |one, index|
-        if @random.rand < 0.02 && !(one[:struck] && index == threads.size - 1)
-          one[:struck] = true
-          (@random.rand < 0.7) ? one.raise(Actor::Strike) : one.kill
+        if @random.rand < 0.02 && !(one[:interrupted] && index == threads.size - 1)
+          one[:interrupted] = true
+          (@random.rand < 0.7) ? one.raise(Actor::Interrupt) : one.kill
         end
         next if one.alive?
 

@@ -17,8 +17,8 @@ class WaitStress
       prepare
     end
 
-    # A plain thread that is woken, and struck before it runs, takes its wake-up with it (doc/limits.md): no deadline
-    # may strike it where the others wait for that wake-up.
+    # A plain thread that is woken, and interrupted before it runs, takes its wake-up with it (doc/limits.md): no
+    # deadline may interrupt it where the others wait for that wake-up.
     def interruptible_threads? = true
 
     def finish = nil

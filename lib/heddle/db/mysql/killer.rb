@@ -48,7 +48,7 @@ module Heddle
             target = Target.new(server, thread, marks, Clock.now)
             return enqueue(target) if Fiber.current_scheduler
 
-            Thread.handle_interrupt(NEVER) { enqueue(target) } # also if the caller is struck a second time
+            Thread.handle_interrupt(NEVER) { enqueue(target) } # also if the caller is interrupted a second time
           end
 
           # The properties by which the server can identify a connection.

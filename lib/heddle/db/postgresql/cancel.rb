@@ -11,7 +11,7 @@ module Heddle
         # Seconds that it may take, when the caller's own time is over.
         SECONDS = 1
         CODE = 80_877_102
-        # The server is told also if the caller is struck a second time: it has one more second.
+        # The server is told also if the caller is interrupted a second time: it has one more second.
         NEVER = {Object => :never}.freeze
         private_constant :SECONDS, :CODE, :NEVER
 

@@ -455,7 +455,7 @@ module Heddle
         end
 
         # Lets the next waiter take the lock, and takes a statement that has waited out of the line. Call this first in
-        # each ensure, behind a condition that calls no method of Ruby: then no exception can strike before it runs. For
+        # each ensure, behind a condition that calls no method of Ruby: then no exception can arrive before it runs. For
         # the same reason it leaves the line before it asks for the transaction; {Turn#let_others_in} is told of it.
         def let_others_in
           @turn.leave

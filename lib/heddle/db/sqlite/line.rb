@@ -10,7 +10,7 @@ module Heddle
       #
       # Nothing here waits, and the GVL guards it: each change is one call of a method in C without a block, during
       # which no other thread runs. (Two threads inside of Array#delete_if would lose others from the line.) One Hash
-      # holds both the turn and the time of its start, so that no exception can strike between the two.
+      # holds both the turn and the time of its start, so that no exception can arrive between the two.
       #
       # @api private
       class Line

@@ -90,7 +90,7 @@ module ApiFuzz
         queue.close
       end
 
-      # A thread that is struck in its sleep unlocks the lock in +ensure+; from then on another thread may hold it.
+      # A thread that is interrupted in its sleep unlocks the lock in +ensure+; from then on another thread may hold it.
       def alone(what)
         holder = round.holders[what]
         expect(holder.nil?, "#{what} is held by #{holder}, too")

@@ -40,8 +40,8 @@ module ApiFuzz
         Process.detach(pid) if pid
       end
 
-      # Its close waits for the child. On Ruby 3.1 that wait may last for ever in a plain thread that was struck, also
-      # without Heddle.
+      # Its close waits for the child. On Ruby 3.1 that wait may last for ever in a plain thread that was interrupted,
+      # also without Heddle.
       def operation_popen
         return unless chance(0.2)
         return if RUBY_VERSION < "3.3" && !task?

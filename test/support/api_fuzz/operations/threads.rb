@@ -2,7 +2,7 @@
 
 module ApiFuzz
   module Operations
-    # Threads with and without loops, which may be killed and struck; what runs on the threads of Heddle.offload.
+    # Threads with and without loops, which may be killed and interrupted; what runs on the threads of Heddle.offload.
     module Threads
       WAYS = %i[plain_thread thread_with_run thread_with_scheduler thread_with_pool].freeze
       # Ruby before 3.3 does not close the scheduler of a thread that a kill or an error ends.
@@ -20,13 +20,13 @@ module ApiFuzz
         end
         thread.report_on_exception = false
         round.thread(actor, thread)
-        strike(actor, thread) if chance(0.5)
+        interrupt(actor, thread) if chance(0.5)
         reap(actor, thread)
       end
 
-      def operation_strike_somebody
-        actor = round.struck_thread(@random)
-        strike(actor, actor.thread) if actor&.thread && actor != owner
+      def operation_interrupt_somebody
+        actor = round.interrupted_thread(@random)
+        interrupt(actor, actor.thread) if actor&.thread && actor != owner
       end
 
       def operation_offload
@@ -76,21 +76,21 @@ module ApiFuzz
         Heddle::FiberPool.new(2).map([actor]) { |one| one.live }
       end
 
-      def strike(actor, thread)
+      def interrupt(actor, thread)
         sleep(moment) if chance(0.7)
         kill = chance(0.5)
-        actor.mark_struck(kill ? "killed" : "struck")
-        kill ? thread.kill : thread.raise(Strike.new(actor))
+        actor.mark_interrupted(kill ? "killed" : "interrupted")
+        kill ? thread.kill : thread.raise(Interrupt.new(actor))
       end
 
       # Waits for the thread and takes the error that left it.
       def reap(actor, thread)
         waiting("the end of the thread of #{actor}", -> { !thread.alive? }) { thread.join }
         expect(!round.living?(actor), "#{actor} is still there when its thread has ended")
-      rescue Strike => error
+      rescue Interrupt => error
         raise unless error.target.equal?(actor)
       rescue Heddle::TaskCancelled, Heddle::Cancellation
-        raise unless actor.struck?
+        raise unless actor.interrupted?
       rescue => error
         raise unless round.left?(error)
       end

@@ -53,7 +53,7 @@ module Heddle
         # @yieldparam failure [Failure]
         # @yieldreturn [Boolean] whether this is how a cancelled call fails
         # @return [Boolean] whether the connection is as sound as before: the call failed by its only cancel. Otherwise
-        #   a cancel may still be on its way, and would strike the next call
+        #   a cancel may still be on its way, and would interrupt the next call
         def stop(seconds)
           return @link.finish && true unless @link.busy?
 

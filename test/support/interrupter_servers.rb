@@ -6,8 +6,8 @@ require "tmpdir"
 require_relative "certificates"
 require_relative "scripted_mysql"
 
-# The peers of the struck operations, in their own process: their descriptors are not the struck process's.
-class StrikerServers
+# The peers of the interrupted operations, in their own process: their descriptors are not the interrupted process's.
+class InterrupterServers
   attr_reader :plain, :tls, :path, :memcached, :database, :authority
 
   def self.start = new
@@ -23,7 +23,7 @@ class StrikerServers
     @pid = fork do
       alive.close
       serve(listeners, context)
-      # Ends also when the struck process dies.
+      # Ends also when the interrupted process dies.
       @alive_end.read
     end
     [*listeners, @alive].each(&:close)
@@ -47,7 +47,7 @@ class StrikerServers
           Thread.new do
             send(:"speak_#{protocol}", socket, context)
           rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
-            nil # struck
+            nil # interrupted
           ensure
             socket.close
           end

@@ -3,9 +3,9 @@
 require "test_helper"
 require "unmodified/unmodified_test_case"
 
-# A limit of other pools, without Heddle: Thread#kill strikes a thread inside the pool's own code, and the pool loses
+# A limit of other pools, without Heddle: Thread#kill interrupts a thread inside the pool's own code, and the pool loses
 # the place of a connection. Each program ends as soon as it has seen that.
-class UnmodifiedStruckPoolsTest < UnmodifiedTestCase
+class UnmodifiedInterruptedPoolsTest < UnmodifiedTestCase
   SECONDS = 40
 
   def test_connection_pool_loses_a_place

@@ -7,7 +7,7 @@ runs_on also: %i[yjit]
 
 # What other code does to a waiting fiber through Fiber's own methods: the caller continues, and the fiber's `ensure`
 # blocks run.
-class StruckFibersTest < Minitest::Test
+class InterruptedFibersTest < Minitest::Test
   include LoopHelpers
 
   KILLS = Fiber.method_defined?(:kill)
@@ -30,7 +30,7 @@ class StruckFibersTest < Minitest::Test
     WAITS.each do |name, wait|
       define_method("test_kill_at_#{name}") do
         LOCKED.lock
-        strike(wait, :kill) do |task, steps|
+        interrupt(wait, :kill) do |task, steps|
           assert_equal [%i[ensure waited], :cancelled], [steps, task.status]
         end
       ensure
@@ -181,7 +181,7 @@ class StruckFibersTest < Minitest::Test
     end
   end
 
-  STRIKERS = {
+  INTERRUPTERS = {
     a_task: ->(work) { Heddle.spawn(&work).value },
     a_scheduled_fiber: ->(work) { Thread::Queue.new.tap { |queue| Fiber.schedule { queue << work.call } }.pop },
     a_nested_fiber: ->(work) { Fiber.new(&work).resume },
@@ -201,7 +201,7 @@ class StruckFibersTest < Minitest::Test
         rescue IOError => error
           nil
         end
-        fiber.raise(IOError, "struck", cause: cause)
+        fiber.raise(IOError, "interrupted", cause: cause)
         assert task.wait(5)
       end
       assert_same cause, error.cause
@@ -215,22 +215,22 @@ class StruckFibersTest < Minitest::Test
     Heddle.run do
       fiber = Fiber.new { Fiber.yield }
       fiber.resume
-      error = assert_raises(IOError) { fiber.raise(IOError, "struck", cause: cause) }
+      error = assert_raises(IOError) { fiber.raise(IOError, "interrupted", cause: cause) }
       assert_same cause, error.cause
     end
   end
 
-  STRIKERS.each do |name, striker|
+  INTERRUPTERS.each do |name, interrupter|
     define_method("test_raise_from_#{name}") do
-      blow = ->(fiber) { striker.call(-> { fiber.raise(Interrupt, "struck") || :back }) }
-      strike(WAITS[:sleep], blow) do |task, steps|
+      blow = ->(fiber) { interrupter.call(-> { fiber.raise(Interrupt, "interrupted") || :back }) }
+      interrupt(WAITS[:sleep], blow) do |task, steps|
         assert_equal [%i[rescued ensure waited], :completed], [steps, task.status]
       end
     end
 
     if KILLS
       define_method("test_kill_from_#{name}") do
-        strike(WAITS[:sleep], ->(fiber) { striker.call(-> { fiber.kill && :back }) }) do |task, steps|
+        interrupt(WAITS[:sleep], ->(fiber) { interrupter.call(-> { fiber.kill && :back }) }) do |task, steps|
           assert_equal [%i[ensure waited], :cancelled], [steps, task.status]
         end
       end
@@ -243,7 +243,7 @@ class StruckFibersTest < Minitest::Test
           task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.01) && :slept }
           nested = Heddle.spawn { Fiber.new { (inner = Fiber.current) && sleep(0.01) && :slept }.resume }
           [fiber, inner].each do |target|
-            striker.call(-> { assert_raises(FiberError) { target.public_send(way) } })
+            interrupter.call(-> { assert_raises(FiberError) { target.public_send(way) } })
           end
           assert_equal %i[slept slept], [task.value, nested.value]
         end
@@ -272,8 +272,8 @@ class StruckFibersTest < Minitest::Test
           error.message
         end.resume
       end
-      went_on = Heddle.spawn { inner.raise(IOError, "struck") || :back }
-      assert_equal ["struck", :back], [task, went_on].map { |each| each.wait(5)&.value }
+      went_on = Heddle.spawn { inner.raise(IOError, "interrupted") || :back }
+      assert_equal ["interrupted", :back], [task, went_on].map { |each| each.wait(5)&.value }
     end
   end
 
@@ -281,7 +281,7 @@ class StruckFibersTest < Minitest::Test
     Heddle.run do
       fiber = nil
       task = Heddle.spawn { (fiber = Fiber.current) && sleep(0.01) && :slept }
-      Thread.new { assert_raises(FiberError) { fiber.raise("struck") } }.join
+      Thread.new { assert_raises(FiberError) { fiber.raise("interrupted") } }.join
       assert_equal :slept, task.value
     end
   end
@@ -312,7 +312,7 @@ class StruckFibersTest < Minitest::Test
       GC.start
       GC.disable
       before = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
-      fibers.each { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("struck")) }
+      fibers.each { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("interrupted")) }
       spent = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - before
       GC.enable
       tasks.each(&:wait)
@@ -321,8 +321,8 @@ class StruckFibersTest < Minitest::Test
     end
   end
 
-  # A task waits and is struck; the block gets the task, once it has ended, and what it did.
-  def strike(wait, way)
+  # A task waits and is interrupted; the block gets the task, once it has ended, and what it did.
+  def interrupt(wait, way)
     Heddle.run do
       steps = []
       fiber = nil
@@ -337,7 +337,7 @@ class StruckFibersTest < Minitest::Test
         steps << :waited
       end
       result = way.to_proc.call(fiber)
-      assert result, "the one who struck did not come back"
+      assert result, "the one who interrupted did not come back"
       assert task.wait(5), "it did not end"
       yield task, steps
     ensure

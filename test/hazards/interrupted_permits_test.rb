@@ -5,16 +5,16 @@ require "support/loop_helpers"
 
 runs_on rubies: :ends, backends: :one
 
-# Another thread's exception (Thread#raise, Thread#kill, Timeout.timeout) strikes a caller of Heddle::Semaphore and of
-# Heddle::ResourcePool, at each moment at which Ruby lets one in. All permits are there again, and nothing waits for one
-# in vain. What stands on them (DB::Pool, memcached, FiberPool) is safe by that.
-class StruckPermitsTest < Minitest::Test
+# Another thread's exception (Thread#raise, Thread#kill, Timeout.timeout) interrupts a caller of Heddle::Semaphore and
+# of Heddle::ResourcePool, at each moment at which Ruby lets one in. All permits are there again, and nothing waits for
+# one in vain. What stands on them (DB::Pool, memcached, FiberPool) is safe by that.
+class InterruptedPermitsTest < Minitest::Test
   include LoopHelpers
 
   mode :thread
   hard_deadline 60
 
-  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+  Interrupted = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
 
   EVENTS = %i[line call return c_call c_return b_call b_return].freeze
 
@@ -37,7 +37,7 @@ class StruckPermitsTest < Minitest::Test
 
   CALLS.each do |name, (prepare, call)|
     define_method("test_#{name.tr(" ", "_")}") do
-      each_moment { |moment| strike(moment, self.class.instance_exec(&prepare), call) }
+      each_moment { |moment| interrupt(moment, self.class.instance_exec(&prepare), call) }
     end
 
     next if name.include?("without")
@@ -54,7 +54,7 @@ class StruckPermitsTest < Minitest::Test
         end
         held.pop
         begin
-          strike(moment, permits, call)
+          interrupt(moment, permits, call)
         ensure
           over = true
           holder.join
@@ -74,7 +74,7 @@ class StruckPermitsTest < Minitest::Test
       Thread.pass until holders.all?(&:stop?)
       waiter = Thread.new { assert_raises(Heddle::PoolClosed) { pool.with { flunk } } }
       Thread.pass until pool.waiting == 1
-      where = strike(moment, pool, :close.to_proc, check: false)
+      where = interrupt(moment, pool, :close.to_proc, check: false)
       pool.close
       assert waiter.join(5), "a caller still waits after the moment #{moment}, #{where}"
       2.times { over << true }
@@ -84,14 +84,14 @@ class StruckPermitsTest < Minitest::Test
     end
   end
 
-  # Strikes at any time, also while a thread hands its permit to one that waits.
-  def test_threads_that_are_struck_while_others_wait
+  # Interrupts at any time, also while a thread hands its permit to one that waits.
+  def test_threads_that_are_interrupted_while_others_wait
     pool = self.class.pool
     finish = monotonic + 2
     threads = Array.new(4) do
-      in_background { Thread.handle_interrupt(Struck => :never) { use_until(finish, pool) } }
+      in_background { Thread.handle_interrupt(Interrupted => :never) { use_until(finish, pool) } }
     end
-    threads.sample.raise(Struck) while sleep(0.0003) && monotonic < finish
+    threads.sample.raise(Interrupted) while sleep(0.0003) && monotonic < finish
     threads.each { |thread| assert ended?(thread), "it waits on: #{thread.backtrace&.first(3)}" }
     assert_all_there(pool)
   end
@@ -111,15 +111,15 @@ class StruckPermitsTest < Minitest::Test
 
   def ended?(thread)
     thread.join(20)
-  rescue Struck # at its very end
+  rescue Interrupted # at its very end
     true
   end
 
   def use_until(finish, pool)
     until monotonic > finish
       begin
-        Thread.handle_interrupt(Struck => :immediate) { 20.times { pool.with { Thread.pass } } }
-      rescue Struck
+        Thread.handle_interrupt(Interrupted => :immediate) { 20.times { pool.with { Thread.pass } } }
+      rescue Interrupted
         nil
       end
     end
@@ -138,24 +138,24 @@ class StruckPermitsTest < Minitest::Test
     assert_operator moment, :>=, least
   end
 
-  # Where it was struck; nil when the call was over before that moment.
-  def strike(moment, permits, call, check: true)
-    where = struck_at(moment) { call.call(permits) }
+  # Where it was interrupted; nil when the call was over before that moment.
+  def interrupt(moment, permits, call, check: true)
+    where = interrupted_at(moment) { call.call(permits) }
     assert_all_there(permits, "after the moment #{moment}, #{where}") if check
     where
   end
 
-  def struck_at(moment, &call)
+  def interrupted_at(moment, &call)
     seen, where = 0, nil
     trace = TracePoint.new(*EVENTS) do |point|
       next if point.defined_class == Exception || (seen += 1) != moment
 
       where = [point.event, point.path.to_s[/\w+\.rb/], point.lineno, point.method_id].inspect
-      Thread.current.raise(Struck)
+      Thread.current.raise(Interrupted)
     end
     trace.enable(target_thread: Thread.current, &call)
     where
-  rescue Struck
+  rescue Interrupted
     where
   end
 end

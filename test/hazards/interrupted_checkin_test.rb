@@ -7,12 +7,12 @@ require "tempfile"
 
 runs_on rubies: :ends, backends: :one
 
-# ActiveRecord gives a connection back to its pool, and Heddle first has it settled: struck meanwhile, the pool gets its
-# place back, and nobody gets the connection as it is.
-class StruckCheckinTest < Minitest::Test
+# ActiveRecord gives a connection back to its pool, and Heddle first has it settled: interrupted meanwhile, the pool
+# gets its place back, and nobody gets the connection as it is.
+class InterruptedCheckinTest < Minitest::Test
   include LoopHelpers
 
-  class Struck < StandardError; end
+  class Interrupted < StandardError; end
 
   def setup
     require "active_record"
@@ -21,13 +21,13 @@ class StruckCheckinTest < Minitest::Test
     skip "a gem is not installed: #{error.message}"
   end
 
-  def test_a_strike_while_a_connection_is_settled_keeps_its_place
+  def test_an_interrupt_while_a_connection_is_settled_keeps_its_place
     with_pool do |pool|
       connection = pool.checkout
       raw = connection.raw_connection
-      raw.execute("begin") # what the strike leaves open
+      raw.execute("begin") # what the interrupt leaves open
       driver = Heddle.const_get(:Drivers).of(raw)
-      driver.stub(:clean?, ->(_) { raise Struck }) { assert_raises(Struck) { pool.checkin(connection) } }
+      driver.stub(:clean?, ->(_) { raise Interrupted }) { assert_raises(Interrupted) { pool.checkin(connection) } }
       assert_equal 0, pool.stat[:busy]
       again = pool.checkout(1)
       refute_predicate raw, :transaction_active?

@@ -3,18 +3,19 @@
 require "test_helper"
 require "support/sqlite_helpers"
 
-# A statement that waits for a locked database is struck in a plain thread, at each moment at which Ruby lets an
+# A statement that waits for a locked database is interrupted in a plain thread, at each moment at which Ruby lets an
 # exception in: behind it nobody is left in the line of those who wait, and no transaction stays open. With
 # HEDDLE_STRESS at all moments, else at every third, other ones in each run.
-class SQLiteStrikesTest < Minitest::Test
+class SQLiteInterruptsTest < Minitest::Test
   include SQLiteHelpers
 
   hard_deadline 60
 
   STRIDE = ENV.key?("HEDDLE_STRESS") ? 1 : 3
-  Struck = Class.new(StandardError)
+  Interrupted = Class.new(StandardError)
   EVENTS = %i[return b_return c_return].freeze
-  # A strike there is an "exception reentered"; and at the end of these, which Ruby has instructions for, none comes.
+  # An interrupt there is an "exception reentered"; and at the end of these, which Ruby has instructions for, none
+  # comes.
   SAFE = %i[backtrace set_backtrace exception size > < <= >= == ! empty? [] - + nil? waiting seconds].freeze
 
   def setup
@@ -25,30 +26,30 @@ class SQLiteStrikesTest < Minitest::Test
   end
 
   def teardown
-    [@holder, @other, @struck].each { |db| db&.close }
+    [@holder, @other, @interrupted].each { |db| db&.close }
     super
   end
 
   def test_a_statement
-    at_each_moment { @struck.exec("insert into t values (1)") }
+    at_each_moment { @interrupted.exec("insert into t values (1)") }
   end
 
   def test_a_prepared_statement
     statement = nil
-    at_each_moment(-> { statement = @struck.prepare("insert into t values (1)") }) { statement.exec }
+    at_each_moment(-> { statement = @interrupted.prepare("insert into t values (1)") }) { statement.exec }
   end
 
   def test_rows
-    at_each_moment { @struck.each_row("insert into t values (1) returning n").to_a }
+    at_each_moment { @interrupted.each_row("insert into t values (1) returning n").to_a }
   end
 
   def test_a_transaction
-    at_each_moment { @struck.transaction { @struck.exec("insert into t values (1)") } }
+    at_each_moment { @interrupted.transaction { @interrupted.exec("insert into t values (1)") } }
   end
 
   # No other connection holds a lock here, so that the block runs.
   def test_the_rollback_of_a_transaction
-    at_each_moment(locked: false) { @struck.transaction { raise LocalJumpError, "rolled back" } }
+    at_each_moment(locked: false) { @interrupted.transaction { raise LocalJumpError, "rolled back" } }
   end
 
   # A change of the schema closes the statements that stay prepared. One that was closed would do nothing.
@@ -57,7 +58,7 @@ class SQLiteStrikesTest < Minitest::Test
     kept = ["insert into t values (3)", "delete from t where n = 3"]
     (1..).each do |moment|
       assert_equal [1, 1], kept.map { |sql| db.exec(sql) }, @reached
-      break unless struck_at(moment, -> { db.query("create table if not exists u (n int)") })
+      break unless interrupted_at(moment, -> { db.query("create table if not exists u (n int)") })
     end
   ensure
     db&.close
@@ -78,9 +79,9 @@ class SQLiteStrikesTest < Minitest::Test
   private
 
   def renew
-    @struck&.close
-    @struck = connect(busy_timeout: 0.003)
-    @line = @struck.driver.instance_variable_get(:@line)
+    @interrupted&.close
+    @interrupted = connect(busy_timeout: 0.003)
+    @line = @interrupted.driver.instance_variable_get(:@line)
   end
 
   def at_each_moment(before = -> {}, locked: true, &operation)
@@ -88,34 +89,35 @@ class SQLiteStrikesTest < Minitest::Test
     reached = nil
     (rand(1..STRIDE)..).step(STRIDE) do |moment|
       @holder.start_transaction if locked
-      reached = struck_at(moment, operation)
+      reached = interrupted_at(moment, operation)
       @holder.rollback if locked
       break unless reached
 
       assert_empty @line.waiting, reached
-      assert_equal [false, 0], [@struck.in_transaction?, @struck.transaction_depth], reached unless @struck.closed?
+      depth = @interrupted.transaction_depth
+      assert_equal [false, 0], [@interrupted.in_transaction?, depth], reached unless @interrupted.closed?
       assert_equal 1, @other.exec("insert into t values (2)"), reached
-      renew && before.call if @struck.closed?
-      assert_equal 1, @struck.exec("delete from t where n = 2"), reached
+      renew && before.call if @interrupted.closed?
+      assert_equal 1, @interrupted.exec("delete from t where n = 2"), reached
     end
   end
 
-  # @return [String, nil] where the strike came; nil if there were not so many moments
-  def struck_at(moment, operation)
+  # @return [String, nil] where the interrupt came; nil if there were not so many moments
+  def interrupted_at(moment, operation)
     Thread.new do
-      at(moment, -> { Thread.current.raise(Struck) }, &operation)
-    rescue Struck, LocalJumpError, Heddle::DB::LockTimeout
+      at(moment, -> { Thread.current.raise(Interrupted) }, &operation)
+    rescue Interrupted, LocalJumpError, Heddle::DB::LockTimeout
       @reached
     end.value
   end
 
-  def at(moment, strike)
+  def at(moment, interrupt)
     @reached = nil
     trace = TracePoint.new(*EVENTS) do |event|
       next if SAFE.include?(event.method_id) || (moment -= 1) != 0
 
       @reached = "#{event.event} of #{event.method_id} at #{event.path}:#{event.lineno}"
-      strike.call
+      interrupt.call
     end
     trace.enable(target_thread: Thread.current) { yield }
     @reached

@@ -3,23 +3,23 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# An exception from outside (Thread#raise, a Timeout, a handler of a signal) strikes at each moment of a run at which
+# An exception from outside (Thread#raise, a Timeout, a handler of a signal) interrupts at each moment of a run at which
 # Ruby lets one in: here a TracePoint raises it at the n-th event of a program, for each n. It arrives exactly once: it
-# leaves the run, or it is the error of the task whose block it struck. Afterwards everything works.
-class StrikesAnywhereTest < Minitest::Test
+# leaves the run, or it is the error of the task whose block it interrupted. Afterwards everything works.
+class InterruptsAnywhereTest < Minitest::Test
   include LoopHelpers
 
   EVENTS = %i[call return c_call c_return b_call b_return fiber_switch].freeze
-  # There a TracePoint strikes where no interrupt can: Ruby would neither unlock, nor wake the next, nor raise; and it
-  # checks for none within an expression of calls of C functions.
+  # There a TracePoint interrupts where no interrupt can: Ruby would neither unlock, nor wake the next, nor raise; and
+  # it checks for none within an expression of calls of C functions.
   LEFT_OUT = [Thread::Mutex, Exception, Array, Hash].freeze
   LEFT_OUT_METHODS = %i[unblock].freeze
 
-  class Struck < StandardError # the worst case: code that means well rescues it
-    def full_message(...) = "struck"
+  class Interrupted < StandardError # the worst case: code that means well rescues it
+    def full_message(...) = "interrupted"
   end
 
-  # What a run does, and what strikes it.
+  # What a run does, and what interrupts it.
   PROGRAMS = {
     tasks: -> { 3.times { Heddle.spawn {} } },
     waiting_tasks: -> { Array.new(3) { Heddle.spawn { sleep(0) } }.each(&:wait) },
@@ -66,7 +66,8 @@ class StrikesAnywhereTest < Minitest::Test
       stderr_of do # reports
         in_thread do
           moment = 1
-          moment += (moment < 400) ? 1 : 7 while strike(moment, program) # later ones are the same code for other tasks
+          # Later moments are the same code for other tasks.
+          moment += (moment < 400) ? 1 : 7 while interrupt(moment, program)
           assert_operator moment, :>, 10
         end
       end
@@ -80,23 +81,24 @@ class StrikesAnywhereTest < Minitest::Test
   end
 
   # @return [Boolean] false when the run was over before that moment
-  def strike(moment, program)
-    seen, where, struck = 0, nil, Struck.new
+  def interrupt(moment, program)
+    seen, where, interrupted = 0, nil, Interrupted.new
     trace = TracePoint.new(*EVENTS) do |point|
       next if left_out?(point) || (seen += 1) != moment
 
       where = "#{point.event} #{point.defined_class}##{point.method_id} at #{point.path}:#{point.lineno}"
-      raise struck
+      raise interrupted
     end
     raised = begin
       trace.enable(target_thread: Thread.current) { Heddle.run { program.call } }
       nil
-    rescue Struck, IOError => error
+    rescue Interrupted, IOError => error
       error
     end
     return false unless where
 
-    known = struck.equal?(raised) || ObjectSpace.each_object(Heddle::Task).any? { |task| struck.equal?(task.error) }
+    tasks = ObjectSpace.each_object(Heddle::Task)
+    known = interrupted.equal?(raised) || tasks.any? { |task| interrupted.equal?(task.error) }
     assert known, "after the moment #{moment}, #{where}: the exception is lost"
     assert_nil Fiber.scheduler, "after the moment #{moment}, #{where}"
     assert_equal [2, 4], Heddle.run { Heddle::FiberPool.new(2).map([1, 2]) { |item| sleep(0) && item * 2 } }, where

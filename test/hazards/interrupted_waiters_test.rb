@@ -3,9 +3,9 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# A plain thread is woken and, before it runs, struck: by a deadline, Timeout.timeout, Thread#raise or Thread#kill.
+# A plain thread is woken and, before it runs, interrupted: by a deadline, Timeout.timeout, Thread#raise or Thread#kill.
 # Ruby lets it leave with the wake-up. These tests fail on a Ruby that wakes the next waiter instead.
-class StruckWaitersTest < Minitest::Test
+class InterruptedWaitersTest < Minitest::Test
   include LoopHelpers
 
   mode :thread
@@ -15,7 +15,7 @@ class StruckWaitersTest < Minitest::Test
   def test_a_mutex
     mutex = Thread::Mutex.new.lock
     first, second = waiting_threads { mutex.synchronize { :locked } }
-    first.raise(IOError, "struck")
+    first.raise(IOError, "interrupted")
     mutex.unlock
     assert_raises(IOError) { first.value }
     refute_predicate mutex, :locked?
@@ -30,7 +30,7 @@ class StruckWaitersTest < Minitest::Test
     mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new
     first, second = waiting_threads { mutex.synchronize { condition.wait(mutex) && :signalled } }
     mutex.synchronize do
-      first.raise(IOError, "struck")
+      first.raise(IOError, "interrupted")
       condition.signal
     end
     assert_raises(IOError) { first.value }
@@ -44,7 +44,7 @@ class StruckWaitersTest < Minitest::Test
   def test_a_queue
     queue = Thread::Queue.new
     first, second = waiting_threads { queue.pop }
-    first.raise(IOError, "struck")
+    first.raise(IOError, "interrupted")
     queue << :item
     assert_raises(IOError) { first.value }
     assert_equal 1, queue.size

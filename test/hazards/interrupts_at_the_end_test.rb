@@ -3,28 +3,29 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Strikes while a run ends (Thread#raise, Timeout.timeout, a trap handler that raises) must leave the thread without a
-# scheduler: Ruby 3.1 keeps one whose `close` raises, and on every Ruby the end may be struck before it is called.
-class StrikesAtTheEndTest < Minitest::Test
+# Interrupts while a run ends (Thread#raise, Timeout.timeout, a trap handler that raises) must leave the thread without
+# a scheduler: Ruby 3.1 keeps one whose `close` raises, and on every Ruby the end may be interrupted before it is
+# called.
+class InterruptsAtTheEndTest < Minitest::Test
   include LoopHelpers
 
   mode :fiber
 
-  class Struck < StandardError; end
+  class Interrupted < StandardError; end
 
-  # Strikes once, at the first call of each method in turn that a run makes, as an interrupt would.
-  def strike_at(method_id)
-    struck = false
+  # Interrupts once, at the first call of each method in turn that a run makes, as an interrupt would.
+  def interrupt_at(method_id)
+    interrupted = false
     thread = Thread.current
     trace = TracePoint.new(:c_call, :call) do |point|
-      next if struck || Thread.current != thread || point.method_id != method_id
+      next if interrupted || Thread.current != thread || point.method_id != method_id
 
-      struck = true
-      raise Struck, "at #{method_id}"
+      interrupted = true
+      raise Interrupted, "at #{method_id}"
     end
     trace.enable { yield }
   ensure
-    assert struck, "#{method_id} was never called"
+    assert interrupted, "#{method_id} was never called"
   end
 
   def assert_runs_go_on
@@ -33,30 +34,30 @@ class StrikesAtTheEndTest < Minitest::Test
     assert_nil Fiber.scheduler
   end
 
-  def test_a_strike_at_the_close_of_the_scheduler
+  def test_an_interrupt_at_the_close_of_the_scheduler
     closing = %i[scheduler_close close]
     in_thread do
       called = closing.find { |name| called?(name) { Heddle.run {} } }
-      assert_raises(Struck) { strike_at(called) { Heddle.run {} } }
+      assert_raises(Interrupted) { interrupt_at(called) { Heddle.run {} } }
       assert_runs_go_on
     end
   end
 
-  def test_strikes_from_another_thread_at_any_moment_of_the_end
+  def test_interrupts_from_another_thread_at_any_moment_of_the_end
     hits = 0
     in_thread do
       400.times do |round|
-        struck_at_a_moment(round) and hits += 1
+        interrupted_at_a_moment(round) and hits += 1
         assert_runs_go_on
       end
     end
-    assert_operator hits, :>, 20, "the strikes never came in time"
+    assert_operator hits, :>, 20, "the interrupts never came in time"
   end
 
   def test_a_trap_handler_that_raises_at_any_moment_of_the_end
     out = assert_child(<<~RUBY, timeout: 60)
-      class Struck < StandardError; end
-      trap(:USR1) { raise Struck if $armed }
+      class Interrupted < StandardError; end
+      trap(:USR1) { raise Interrupted if $armed }
       hits = 0
       200.times do |round|
         signaller = fork { 30.times { Process.kill(:USR1, Process.ppid); sleep(0.0003) } } if round % 25 == 0
@@ -67,7 +68,7 @@ class StrikesAtTheEndTest < Minitest::Test
           ensure
             $armed = false
           end
-        rescue Struck
+        rescue Interrupted
           hits += 1
         end
         raise "a scheduler is left" if Fiber.scheduler
@@ -88,34 +89,34 @@ class StrikesAtTheEndTest < Minitest::Test
     end
   end
 
-  STRIKES = 10 # several times as many as a run cancels its tasks
+  INTERRUPTS = 10 # several times as many as a run cancels its tasks
 
-  # A run cancels its tasks again at each strike, but gives up none before its shields end.
+  # A run cancels its tasks again at each interrupt, but gives up none before its shields end.
   {
-    "raise" => ->(thread) { thread.raise(Struck) }, "kill" => ->(thread) { thread.kill },
-    "kill, then raise" => ->(thread) { thread.kill && thread.raise(Struck) }
-  }.each do |name, strike|
-    define_method("test_many_strikes_leave_shielded_tasks_to_their_end: #{name}") do
-      assert_equal 2, tasks_that_end_under(strike) { |finish| Heddle.shield(20) { finish.pop } }
+    "raise" => ->(thread) { thread.raise(Interrupted) }, "kill" => ->(thread) { thread.kill },
+    "kill, then raise" => ->(thread) { thread.kill && thread.raise(Interrupted) }
+  }.each do |name, interrupt|
+    define_method("test_many_interrupts_leave_shielded_tasks_to_their_end: #{name}") do
+      assert_equal 2, tasks_that_end_under(interrupt) { |finish| Heddle.shield(20) { finish.pop } }
     end
   end
 
   # The shield is not the task's innermost scope: inside it, the task waits for the end of a run.
-  def test_many_strikes_let_a_shielded_task_finish_an_inner_run
-    ended = tasks_that_end_under(->(thread) { thread.raise(Struck) }) do |finish|
+  def test_many_interrupts_let_a_shielded_task_finish_an_inner_run
+    ended = tasks_that_end_under(->(thread) { thread.raise(Interrupted) }) do |finish|
       Heddle.shield(20) do
-        Heddle.run { Heddle.spawn { clean_up_late { Heddle.shield(20) { finish.pop } } } && raise(Struck) }
+        Heddle.run { Heddle.spawn { clean_up_late { Heddle.shield(20) { finish.pop } } } && raise(Interrupted) }
       end
-    rescue Struck
+    rescue Interrupted
       true
     end
     assert_equal 2, ended
   end
 
-  def test_many_strikes_abandon_tasks_without_a_shield
+  def test_many_interrupts_abandon_tasks_without_a_shield
     ended = nil
     warning = stderr_of do
-      ended = tasks_that_end_under(->(thread) { thread.raise(Struck) }) do |finish|
+      ended = tasks_that_end_under(->(thread) { thread.raise(Interrupted) }) do |finish|
         finish.pop
       rescue Heddle::Cancellation
         retry
@@ -130,10 +131,10 @@ class StrikesAtTheEndTest < Minitest::Test
       count = 0
       finish = Thread::Queue.new
       trap("INT") { (count += 1) && raise(Interrupt) }
-      # Only while all wait: else the error strikes the code that runs.
+      # Only while all wait: else the error interrupts the code that runs.
       Thread.new(Thread.main) do |main|
         Thread.pass until finish.num_waiting == 1
-        #{STRIKES}.times do |i|
+        #{INTERRUPTS}.times do |i|
           Thread.pass until main.stop?
           Process.kill(:INT, $$)
           Thread.pass until count > i
@@ -158,14 +159,14 @@ class StrikesAtTheEndTest < Minitest::Test
   end
 
   # A handler runs in the fiber that polls: here the one that waits for the run's tasks, which the child does not have.
-  def test_a_child_that_is_forked_while_a_struck_run_waits_for_its_tasks
+  def test_a_child_that_is_forked_while_an_interrupted_run_waits_for_its_tasks
     out = assert_child(<<~RUBY)
-      Struck = Class.new(StandardError)
+      Interrupted = Class.new(StandardError)
       child = status = shielded = nil
       trap("USR1") { child = fork || exit(7) }
       Thread.new(Thread.main) do |main|
         Thread.pass until shielded && main.stop?
-        main.raise(Struck)
+        main.raise(Interrupted)
         Thread.pass while main.pending_interrupt? || !main.stop?
         Process.kill(:USR1, $$)
       end
@@ -182,7 +183,7 @@ class StrikesAtTheEndTest < Minitest::Test
           end
           raise "the end"
         end
-      rescue Struck
+      rescue Interrupted
         p status
       end
     RUBY
@@ -197,9 +198,9 @@ class StrikesAtTheEndTest < Minitest::Test
     yield
   end
 
-  # A run of two tasks, each of which calls the block in its `ensure`, in a thread that is struck STRIKES times
+  # A run of two tasks, each of which calls the block in its `ensure`, in a thread that is interrupted INTERRUPTS times
   # meanwhile. Returns how many of the tasks came to their end.
-  def tasks_that_end_under(strike)
+  def tasks_that_end_under(interrupt)
     begun, finish, ended = Array.new(3) { Thread::Queue.new }
     thread = in_background do
       Heddle.run do
@@ -208,8 +209,8 @@ class StrikesAtTheEndTest < Minitest::Test
       end
     end
     wait_until { thread.stop? }
-    STRIKES.times do
-      strike.call(thread)
+    INTERRUPTS.times do
+      interrupt.call(thread)
       wait_until { !thread.pending_interrupt? }
       wait_until { begun.size == 2 }
     end
@@ -224,24 +225,24 @@ class StrikesAtTheEndTest < Minitest::Test
     called
   end
 
-  # Returns whether the strike came before the run was over.
-  def struck_at_a_moment(round)
+  # Returns whether the interrupt came before the run was over.
+  def interrupted_at_a_moment(round)
     victim = Thread.current
     over = false
-    striker = Thread.new do
+    interrupter = Thread.new do
       (round % 40).times { Thread.pass }
-      Thread.handle_interrupt(Struck => :never) { victim.raise(Struck) unless over }
+      Thread.handle_interrupt(Interrupted => :never) { victim.raise(Interrupted) unless over }
     end
     Heddle.run { Fiber.schedule { sleep(0) } && sleep(0) }
-    striker.join
+    interrupter.join
     false
-  rescue Struck
+  rescue Interrupted
     true
   ensure
     over = true
     begin
-      striker.join
-    rescue Struck
+      interrupter.join
+    rescue Interrupted
       retry
     end
   end

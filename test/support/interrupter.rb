@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# Strikes operations that open and close descriptors, at every moment at which Ruby lets an exception in, while
+# Interrupts operations that open and close descriptors, at every moment at which Ruby lets an exception in, while
 # another thread opens, reads and checks files. A number with two owners sooner or later closes one of that thread's
 # files; a number without an owner stays open.
 #
-#   ruby -Ilib test/support/striker.rb SECONDS SEED [OPERATIONS [WAYS]]
+#   ruby -Ilib test/support/interrupter.rb SECONDS SEED [OPERATIONS [WAYS]]
 #
 # The moments of an operation are the events of a TracePoint: lines, and calls and returns of Ruby methods, C methods
 # and blocks. Each operation runs once to count them, and then once for each moment, in an order that the seed
@@ -20,27 +20,27 @@ require "timeout"
 require "tmpdir"
 require "net/http"
 require_relative "certificates"
-require_relative "striker_servers"
+require_relative "interrupter_servers"
 
-STRIKER_SERVERS = StrikerServers.start
+INTERRUPTER_SERVERS = InterrupterServers.start
 require "heddle"
 require "heddle/net_http"
 require "heddle/memcached"
 require "heddle/db"
 
-class Striker
-  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+class Interrupter
+  Interrupted = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
 
   EVENTS = %i[line call return c_call c_return b_call b_return].freeze
-  # Ruby raises "exception reentered" for a strike there.
+  # Ruby raises "exception reentered" for an interrupt there.
   OF_EXCEPTIONS = %i[backtrace set_backtrace exception].freeze
   FORGOTTEN = 8 # how many objects may be left uncollected at the end
-  UPLOADED = File.open(__FILE__) # opened once: Ruby's own File.open may leave a file open when it is struck
-  # Ruby's own accept loses a connection that arrives while another thread strikes.
+  UPLOADED = File.open(__FILE__) # opened once: Ruby's own File.open may leave a file open when it is interrupted
+  # Ruby's own accept loses a connection that arrives while another thread interrupts.
   NOT_ACCEPTING = %i[timeout deadline stray].freeze
-  BETWEEN_LOOKS = 8 # strikes
-  PATIENCE = 30 # seconds after which a struck operation counts as hanging
-  SPAN = 0.03 # seconds of the deadlines and timeouts that strike
+  BETWEEN_LOOKS = 8 # interrupts
+  PATIENCE = 30 # seconds after which an interrupted operation counts as hanging
+  SPAN = 0.03 # seconds of the deadlines and timeouts that interrupt
 
   # A subclass with its own initialize, so that Ruby connects.
   class OwnSocket < TCPSocket
@@ -102,14 +102,14 @@ class Striker
     task: ->(operation) { ->(at) { Heddle.run { operation.call(at) } } }
   }.freeze
 
-  # In a plain thread Ruby's Timeout, struck at its beginning, may raise in the thread long after, and the main thread
-  # still exists then.
+  # In a plain thread Ruby's Timeout, interrupted at its beginning, may raise in the thread long after, and the main
+  # thread still exists then.
   USE_TIMEOUT = %i[http http_name https upload].freeze
 
-  # The ways to strike: what is around the operation, and what happens at the moment. "trap" is for the main thread
+  # The ways to interrupt: what is around the operation, and what happens at the moment. "trap" is for the main thread
   # only.
   WAYS = {
-    raise: [->(body) { body.call }, -> { Thread.current.raise(Struck) }],
+    raise: [->(body) { body.call }, -> { Thread.current.raise(Interrupted) }],
     kill: [->(body) { body.call }, -> { Thread.current.kill }],
     # The signal may go to another native thread first.
     trap: [->(body) { body.call }, -> { Process.kill(:USR1, Process.pid) && linger }],
@@ -125,15 +125,15 @@ class Striker
     Thread.pass while Process.clock_gettime(Process::CLOCK_MONOTONIC) - from < SPAN * 2
   end
 
-  # One operation, in one place, struck in one way.
+  # One operation, in one place, interrupted in one way.
   class Round
-    attr_reader :name, :struck
+    attr_reader :name, :interrupted
 
     def initialize(name, body, way, random)
       @name, @body, @way, @random = name, body, way, random
-      @wrap, @strike = WAYS.fetch(way)
+      @wrap, @interrupt = WAYS.fetch(way)
       @limited = %i[timeout deadline].include?(way)
-      @struck = 0
+      @interrupted = 0
     end
 
     # Counts the moments, in the second of two runs, since the first fills caches and loads lazily loaded code.
@@ -144,16 +144,16 @@ class Striker
       @count = @moments.size
     end
 
-    # @return [Boolean] false once every moment was struck
-    def strike
+    # @return [Boolean] false once every moment was interrupted
+    def interrupt
       return false unless (moment = @moments.pop)
 
-      @struck += 1
+      @interrupted += 1
       (@way == :stray) ? stray(moment) : perform(moment)
       true
     end
 
-    def coverage = "#{@struck} of #{@count}"
+    def coverage = "#{@interrupted} of #{@count}"
 
     private
 
@@ -163,16 +163,16 @@ class Striker
 
       thread = Thread.new { inside(moment) }
       thread.join(PATIENCE) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
-    rescue Struck
-      nil # arrived late: Ruby's openssl defers strikes in its callbacks
+    rescue Interrupted
+      nil # arrived late: Ruby's openssl defers interrupts in its callbacks
     end
 
     def inside(moment)
-      strike, pid = @strike, Process.pid
+      interrupt, pid = @interrupt, Process.pid
       trace = TracePoint.new(*EVENTS) do |event|
         @seen += 1
-        if @seen >= moment && strike && moment > 0 && Process.pid == pid && !OF_EXCEPTIONS.include?(event.method_id)
-          due, strike = strike, nil
+        if @seen >= moment && interrupt && moment > 0 && Process.pid == pid && !OF_EXCEPTIONS.include?(event.method_id)
+          due, interrupt = interrupt, nil
           due.call
         end
       end
@@ -183,26 +183,26 @@ class Striker
         trace.disable
       end
       (moment.zero? && @limited) ? body.call : @wrap.call(body)
-    rescue Struck, StandardError, Heddle::Cancellation => error
+    rescue Interrupted, StandardError, Heddle::Cancellation => error
       raise if moment.zero?
       error
     ensure
       trace&.disable
-      # A run that was struck at its end may leave its scheduler set on the thread.
+      # A run that was interrupted at its end may leave its scheduler set on the thread.
       Fiber.set_scheduler(nil) if @way == :trap && Fiber.scheduler
     end
 
-    # Strikes anywhere, also where Ruby's methods wait in C.
+    # Interrupts anywhere, also where Ruby's methods wait in C.
     def stray(share)
       thread = Thread.new do
         @body.call
-      rescue Struck, StandardError
+      rescue Interrupted, StandardError
         nil
       end
       sleep(share * 0.003)
-      thread.raise(Struck)
+      thread.raise(Interrupted)
       thread.join(PATIENCE) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
-    rescue Struck
+    rescue Interrupted
       nil # arrived when the operation was over
     end
   end
@@ -271,17 +271,18 @@ class Striker
   end
 
   def run
-    trap(:USR1) { raise Struck }
+    trap(:USR1) { raise Interrupted }
     Dir.mktmpdir do |folder|
       @baseline = descriptors
       @known = {}
       victim = Victim.new(folder)
-      strike_all(victim)
+      interrupt_all(victim)
       victim.stop
       @faults.concat(victim.faults)
       settle
-      puts "#{@rounds.sum(&:struck)} strikes in #{@rounds.count { |round| round.struck > 0 }} of #{@rounds.size} " \
-        "rounds, #{victim.rounds} looks at the victim's files"
+      hit = @rounds.count { |round| round.interrupted > 0 }
+      puts "#{@rounds.sum(&:interrupted)} interrupts in #{hit} of #{@rounds.size} rounds, " \
+        "#{victim.rounds} looks at the victim's files"
     end
     @rounds.each { |round| puts "#{round.name}: #{round.coverage}" if ENV["VERBOSE"] }
     @faults.tally.each { |fault, times| puts "FAULT (#{times} times) #{fault}" }
@@ -292,22 +293,22 @@ class Striker
 
   def body_of(operation, place)
     body = PLACES.fetch(place).call(OPERATIONS.fetch(operation))
-    -> { body.call(STRIKER_SERVERS) }
+    -> { body.call(INTERRUPTER_SERVERS) }
   end
 
   # Each round gets as much time as any other.
-  def strike_all(victim)
+  def interrupt_all(victim)
     finish = now + @seconds
     @rounds.each_with_index do |round, index|
       share = (finish - now) / (@rounds.size - index)
       limit = now + share
       round.prepare
       loop do
-        break unless round.strike
+        break unless round.interrupt
         until victim.faults.empty?
-          @faults << "#{victim.faults.shift} (at or after #{round.name}, strike #{round.struck})"
+          @faults << "#{victim.faults.shift} (at or after #{round.name}, interrupt #{round.interrupted})"
         end
-        victim.rest { look_at_owners(round) } if (round.struck % BETWEEN_LOOKS).zero?
+        victim.rest { look_at_owners(round) } if (round.interrupted % BETWEEN_LOOKS).zero?
         break if now > limit
       end
       victim.rest { look_at_owners(round) }
@@ -389,9 +390,10 @@ if $PROGRAM_NAME == __FILE__
   seconds, seed, operations, ways = ARGV
   seed = seed ? seed.to_i : Random.new_seed % 100_000
   puts "seed #{seed}"
-  striker = Striker.new((seconds || 10).to_f, seed, operations&.split(",")&.map(&:to_sym) || Striker::OPERATIONS.keys,
-    ways&.split(",")&.map(&:to_sym) || Striker::WAYS.keys)
-  found = !striker.run
-  STRIKER_SERVERS.stop
+  interrupter = Interrupter.new((seconds || 10).to_f, seed,
+    operations&.split(",")&.map(&:to_sym) || Interrupter::OPERATIONS.keys,
+    ways&.split(",")&.map(&:to_sym) || Interrupter::WAYS.keys)
+  found = !interrupter.run
+  INTERRUPTER_SERVERS.stop
   exit!(found ? 1 : 0)
 end

@@ -5,14 +5,14 @@ require "support/loop_helpers"
 
 runs_on rubies: :ends, backends: :one
 
-# Another thread's exception (Thread#raise, a Timeout) strikes FiberPool#spawn, at each moment at which Ruby lets one
-# in. The struck thread has no task, or one that runs or waits in the queue; the pool has all its places again.
-class StruckPoolTest < Minitest::Test
+# Another thread's exception (Thread#raise, a Timeout) interrupts FiberPool#spawn, at each moment at which Ruby lets one
+# in. The interrupted thread has no task, or one that runs or waits in the queue; the pool has all its places again.
+class InterruptedPoolTest < Minitest::Test
   include LoopHelpers
 
   mode :thread
 
-  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+  Interrupted = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
 
   EVENTS = %i[line call return c_call c_return b_call b_return].freeze
   # Ruby's own instructions perform these, and check for no interrupt; a TracePoint sees calls.
@@ -60,15 +60,15 @@ class StruckPoolTest < Minitest::Test
 
   def assert_no_place_is_lost(**way)
     moment = 0
-    moment += 1 while strike(moment + 1, **way)
+    moment += 1 while interrupt(moment + 1, **way)
     assert_operator moment, :>, 20
   end
 
   # False when the spawn was over before that moment.
-  def strike(moment, queue:, busy:)
+  def interrupt(moment, queue:, busy:)
     pool = Heddle::FiberPool.new(1, queue: queue)
     busy.times { pool.spawn { sleep(0.0005) } }
-    where = spawn_struck_at(moment, pool)
+    where = spawn_interrupted_at(moment, pool)
     assert_same pool, pool.wait(1)
     left = [pool.instance_variable_get(:@running), pool.instance_variable_get(:@admission).available]
     assert_equal [{}, 1], left, "after the moment #{moment}, #{where}"
@@ -78,7 +78,7 @@ class StruckPoolTest < Minitest::Test
     where
   end
 
-  def spawn_struck_at(moment, pool)
+  def spawn_interrupted_at(moment, pool)
     seen, where, root = 0, nil, Fiber.current
     trace = TracePoint.new(*EVENTS) do |point|
       unless point.path&.end_with?("fiber_pool.rb") && root.equal?(Fiber.current) &&
@@ -88,11 +88,11 @@ class StruckPoolTest < Minitest::Test
       next unless (seen += 1) == moment
 
       where = [point.event, point.lineno, point.method_id].inspect
-      raise Struck
+      raise Interrupted
     end
     trace.enable(target_thread: Thread.current) { pool.spawn { sleep(0.0002) } }
     where
-  rescue Struck
+  rescue Interrupted
     where
   end
 end

@@ -10,7 +10,7 @@ require "support/stream_helpers"
 #
 # A suite has #job(random), which the tasks and threads call again and again, #address, #pools (at least one), and
 # #prepare_database.
-module DatabaseStrikes
+module DatabaseInterrupts
   include StreamHelpers
 
   LONG = ENV.key?("HEDDLE_STRESS")
@@ -19,15 +19,15 @@ module DatabaseStrikes
   TASKS = 12
   THREADS = 3
   PLACES = 4
-  KILLS = 0.1 # of the strikes
-  Struck = Class.new(StandardError)
-  # What may become of an operation that was struck, or came too late. A connection that the server ends while it is
-  # opened is a log-in that failed to drivers of ODBC.
+  KILLS = 0.1 # of the interrupts
+  Interrupted = Class.new(StandardError)
+  # What may become of an operation that was interrupted, or came too late. A connection that the server ends while it
+  # is opened is a log-in that failed to drivers of ODBC.
   EXPECTED = [Heddle::DeadlineExceeded, Heddle::DB::PoolTimeout, Heddle::DB::LockTimeout,
     Heddle::DB::SerializationFailure, Heddle::DB::DeadlockDetected, Heddle::DB::ConnectionLost,
     Heddle::DB::TransactionError, Heddle::DB::LoginFailed].freeze
-  MASK = {Struck => :never}.freeze
-  OPEN = {Struck => :immediate}.freeze
+  MASK = {Interrupted => :never}.freeze
+  OPEN = {Interrupted => :immediate}.freeze
   DESCRIPTORS = "/proc/self/fd"
   # Those that the process opens once: the loop's, the driver's.
   OPENED_ONCE = 6
@@ -45,7 +45,7 @@ module DatabaseStrikes
 
   # Makes the pools, runs the jobs, and checks that no place of a pool is lost. Yields before the pools are closed;
   # then all descriptors must be.
-  def among_strikes
+  def among_interrupts
     before = descriptors
     @pools = pools
     run_jobs
@@ -88,14 +88,14 @@ module DatabaseStrikes
   def run_jobs
     finish = monotonic + SECONDS
     threads = Array.new(THREADS) { |n| thread(finish, SEED + n) }
-    striker = Thread.new { strike(threads, finish) }
+    interrupter = Thread.new { interrupt(threads, finish) }
     killer = Thread.new { kill_until(finish) } if respond_to?(:kill_one, true)
     Heddle.run { cancel_again_and_again(finish) }
-    striker.join(30) || flunk("a thread hangs: #{threads.filter_map(&:backtrace).inspect}")
+    interrupter.join(30) || flunk("a thread hangs: #{threads.filter_map(&:backtrace).inspect}")
     threads.each(&:value)
     killer&.value
   ensure
-    [striker, killer, *threads].each { |thread| thread&.kill&.join(30) }
+    [interrupter, killer, *threads].each { |thread| thread&.kill&.join(30) }
   end
 
   def cancel_again_and_again(finish)
@@ -129,17 +129,17 @@ module DatabaseStrikes
     while monotonic < finish
       begin
         Thread.handle_interrupt(OPEN) { job(random) }
-      rescue Struck
+      rescue Interrupted
         count(:thread)
       rescue IOError => error
-        # Ruby's own, of a connection that was closed while a strike was on its way to the same wait.
+        # Ruby's own, of a connection that was closed while an interrupt was on its way to the same wait.
         raise unless error.message == "stream closed in another thread"
       end
     end
   end
 
   # A thread that was killed has a successor.
-  def strike(threads, finish)
+  def interrupt(threads, finish)
     random = Random.new(SEED)
     while threads.any?(&:alive?)
       index = random.rand(THREADS)
@@ -149,7 +149,7 @@ module DatabaseStrikes
         threads[index] = thread(finish, random.rand(1 << 30))
         count(:kill)
       else
-        threads[index].raise(Struck)
+        threads[index].raise(Interrupted)
       end
       sleep 0.003 + random.rand * 0.01
     end
@@ -165,8 +165,8 @@ module DatabaseStrikes
   def limited(seconds)
     Heddle.deadline(seconds) { yield }
   rescue *EXPECTED => error
-    count(:struck)
+    count(:interrupted)
     count(error.class.name[/\w+\z/])
-    :struck
+    :interrupted
   end
 end

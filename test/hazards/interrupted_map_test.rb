@@ -5,32 +5,32 @@ require "support/loop_helpers"
 
 runs_on rubies: :ends, backends: :one
 
-# Thread#raise or Thread#kill strikes a thread that is in Heddle.map, at each moment at which Ruby lets one in. The
+# Thread#raise or Thread#kill interrupts a thread that is in Heddle.map, at each moment at which Ruby lets one in. The
 # call ends, and so do all its blocks, most of which would wait for ever: each is cancelled.
-class StruckMapTest < Minitest::Test
+class InterruptedMapTest < Minitest::Test
   include LoopHelpers
 
   mode :thread
   hard_deadline 120
 
-  Struck = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
+  Interrupted = Class.new(Exception) # rubocop:disable Lint/InheritException -- nobody is to rescue it
 
   EVENTS = %i[return c_return b_return].freeze
   # Ruby's own instructions perform these, and check for no interrupt; Ruby itself calls the last one.
   OPERATORS = %i[+ - < > <= ! == [] []= << key? empty? size first backtrace].freeze
 
-  STRIKES = {raise: -> { raise Struck }, kill: -> { Thread.current.kill }}.freeze
+  INTERRUPTS = {raise: -> { raise Interrupted }, kill: -> { Thread.current.kill }}.freeze
   WAYS = {
     alone: ->(map) { map.call },
     in_a_run: ->(map) { Heddle.run(&map) },
     in_a_task: ->(map) { Heddle.run { Heddle.spawn(&map).value } }
   }.freeze
 
-  STRIKES.each do |how, strike|
+  INTERRUPTS.each do |how, interrupt|
     WAYS.each do |where, way|
       define_method("test_#{how}_#{where}") do
         moment = 0
-        moment += 1 while struck?(moment + 1, strike, way)
+        moment += 1 while interrupted?(moment + 1, interrupt, way)
         assert_operator moment, :>, 100
       end
     end
@@ -39,15 +39,15 @@ class StruckMapTest < Minitest::Test
   private
 
   # False when the map was over before that moment.
-  def struck?(moment, strike, way)
+  def interrupted?(moment, interrupt, way)
     living, place = [], nil
     thread = in_background do
-      struck_at(moment, ->(point) { (place = point) && strike.call }) { way.call(-> { map(living) }) }
-    rescue Struck, RuntimeError
+      interrupted_at(moment, ->(point) { (place = point) && interrupt.call }) { way.call(-> { map(living) }) }
+    rescue Interrupted, RuntimeError
       nil
     end
-    assert thread.join(10), "it did not end after a strike at #{place}; #{living.size} blocks wait"
-    assert_empty living, "blocks have not ended after a strike at #{place}"
+    assert thread.join(10), "it did not end after an interrupt at #{place}; #{living.size} blocks wait"
+    assert_empty living, "blocks have not ended after an interrupt at #{place}"
     place
   end
 
@@ -63,13 +63,13 @@ class StruckMapTest < Minitest::Test
     end
   end
 
-  def struck_at(moment, strike, &block)
+  def interrupted_at(moment, interrupt, &block)
     seen = 0
     trace = TracePoint.new(*EVENTS) do |point|
       next unless point.path&.end_with?("fiber_pool.rb", "heddle/map.rb") && !OPERATORS.include?(point.method_id)
       next unless (seen += 1) == moment
 
-      strike.call("#{point.event} #{point.method_id} at #{point.path}:#{point.lineno}")
+      interrupt.call("#{point.event} #{point.method_id} at #{point.path}:#{point.lineno}")
     end
     trace.enable(target_thread: Thread.current, &block)
   end

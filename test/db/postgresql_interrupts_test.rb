@@ -4,11 +4,11 @@ require "test_helper"
 require "support/stream_helpers"
 require "support/postgresql_exchanges"
 
-# Each exchange is struck at every byte of the server's answers: by Thread#raise, by a cancel of its task and by the end
-# of its thread (for deadlines see postgresql_poison_test.rb). The exchange ends, the pool has its place back, and the
-# next user gets the right answer, from another connection. This server stops no query; for one that does see
+# Each exchange is interrupted at every byte of the server's answers: by Thread#raise, by a cancel of its task and by
+# the end of its thread (for deadlines see postgresql_poison_test.rb). The exchange ends, the pool has its place back,
+# and the next user gets the right answer, from another connection. This server stops no query; for one that does see
 # postgresql_interrupted_test.rb. With HEDDLE_STRESS at all bytes, else at every third, other ones in each run.
-class PostgreSQLStrikesTest < Minitest::Test
+class PostgreSQLInterruptsTest < Minitest::Test
   include StreamHelpers
   include PostgreSQLExchanges
 
@@ -16,14 +16,15 @@ class PostgreSQLStrikesTest < Minitest::Test
 
   DB = Heddle::DB
   STRIDE = ENV.key?("HEDDLE_STRESS") ? 1 : 3
-  Struck = Class.new(StandardError)
+  Interrupted = Class.new(StandardError)
 
-  # How the user of a pool is struck once the server has said all that it will say. Each returns how the user ended.
-  STRIKES = {
+  # How the user of a pool is interrupted once the server has said all that it will say. Each returns how the user
+  # ended.
+  INTERRUPTS = {
     raise: lambda do |body, sent|
       thread = quiet_thread(&body)
       asleep(thread, sent)
-      thread.raise(Struck, "now")
+      thread.raise(Interrupted, "now")
       outcome_of(thread)
     end,
     kill: lambda do |body, sent|
@@ -54,10 +55,10 @@ class PostgreSQLStrikesTest < Minitest::Test
     end
 
     def outcome_of(thread)
-      raise "the struck thread hangs: #{thread.backtrace&.first(5)}" unless thread.join(30)
+      raise "the interrupted thread hangs: #{thread.backtrace&.first(5)}" unless thread.join(30)
 
       thread.value
-    rescue Struck => error
+    rescue Interrupted => error
       error
     end
   end
@@ -90,13 +91,13 @@ class PostgreSQLStrikesTest < Minitest::Test
     peer.raw(M["C", "DISCARD ALL\0"] + S.ready)
   end
 
-  def strike(kind, offset, way)
+  def interrupt(kind, offset, way)
     operation, expected, answers = KINDS.fetch(kind)
     sent = Thread::Queue.new
     server = S.new(&play(answers, offset, sent))
     pool = DB::Pool.new(server.url, size: 1, timeout: 20, checkout_timeout: 10, kill_queries: false)
     what = "#{kind}: #{way} at #{offset} of #{total(answers)}"
-    outcome = STRIKES.fetch(way).call(-> { pool.with { |db| operation.call(db) } }, sent)
+    outcome = INTERRUPTS.fetch(way).call(-> { pool.with { |db| operation.call(db) } }, sent)
     assert_kind_of((way == :kill) ? NilClass : Exception, outcome, what)
     assert_equal 0, pool.stats[:connections] - pool.stats[:free], "#{what}: a place is lost"
     assert_equal expected, pool.with { |db| operation.call(db) }, what
@@ -111,16 +112,16 @@ class PostgreSQLStrikesTest < Minitest::Test
   NOTIFIED = M["A", [9].pack("N") + "ch\0pay\0"].bytesize
   NOTICED = M["N", "SNOTICE\0VNOTICE\0C00000\0Mx\0\0"].bytesize
 
-  # A wait for a notification, in which nothing is owed: a strike that comes before the first byte of a message does no
-  # harm, and the connection goes on.
+  # A wait for a notification, in which nothing is owed: an interrupt that comes before the first byte of a message does
+  # no harm, and the connection goes on.
   def between_messages?(kind, offset) = kind == :notification && offset >= total(KINDS[kind].last) - NOTIFIED - NOTICED
 
   def waits?(kind, offset) = kind == :notification && offset == total(KINDS[kind].last) - NOTIFIED
 
   KINDS.each_key do |kind|
-    STRIKES.each_key do |way|
+    INTERRUPTS.each_key do |way|
       define_method(:"test_#{way}_in_#{kind}") do
-        (rand(STRIDE)...total(KINDS[kind].last)).step(STRIDE) { |offset| strike(kind, offset, way) }
+        (rand(STRIDE)...total(KINDS[kind].last)).step(STRIDE) { |offset| interrupt(kind, offset, way) }
       end
     end
   end
