@@ -25,7 +25,8 @@ Gem::Specification.new do |spec|
 
   spec.files = Dir.chdir(__dir__) do
     Dir["lib/**/*.{rb,lua}", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.{rbs,yaml}", "guides/*.md",
-      "doc/{limits,ruby}.md", "doc/adr/*.md", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", ".yardopts"].sort
+      "context/*", "llms.txt", "doc/{limits,ruby}.md", "doc/adr/*.md", "LICENSE", "README.md", "CHANGELOG.md",
+      "SECURITY.md", ".yardopts"].sort
   end
   spec.add_dependency "bigdecimal", ">= 3.1", "< 5" # DECIMAL columns; Ruby 3.4 no longer has it of its own
   spec.extensions = ["ext/heddle/extconf.rb"]

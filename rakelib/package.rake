@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 desc "Build the gems into pkg/; a warning is an error"
-task :package do
+task package: :context do
   mkdir_p "pkg", verbose: false
   sh "gem", "build", "--strict", "--output", "pkg/heddle.gem", "heddle.gemspec"
   {"lab" => "heddle-lab", "odbc" => "heddle-odbc"}.each do |folder, name|

@@ -4,6 +4,8 @@ require "test_helper"
 require "fileutils"
 require "open3"
 require "tmpdir"
+require "yaml"
+require_relative "../../rakelib/context"
 
 # The gems contain the files that the repository has for them.
 class PackagesTest < Minitest::Test
@@ -19,6 +21,21 @@ class PackagesTest < Minitest::Test
 
   def test_heddle_odbc
     assert_packed "odbc/heddle-odbc.gemspec", %w[odbc/lib odbc/ext odbc/sig], %w[heddle]
+  end
+
+  def test_llms_txt_is_fresh
+    assert_equal Context.new(ROOT).index, File.read(File.join(ROOT, "llms.txt")), "run `rake context`"
+  end
+
+  # What agent-context finds in a gem.
+  def test_the_context_has_every_guide
+    Dir.mktmpdir do |folder|
+      Context.new(ROOT).write(context = File.join(folder, "context"))
+      files = YAML.load_file(File.join(context, "index.yaml")).fetch("files")
+      assert_equal Dir.children(File.join(ROOT, "guides")).sort, files.map { |file| file.fetch("path") }.sort
+      texts = files.map { |file| File.read(File.join(context, file.fetch("path"))) }
+      assert_empty texts.flat_map { |text| text.scan(%r{\]\((\.\./[^)]*)\)}) }, "links out of the folder"
+    end
   end
 
   # A user of a checkout with another Ruby than it was compiled for.
