@@ -28,6 +28,9 @@ class SQLiteKindsTest < Minitest::Test
     ["create unique index i on a (x)", :other], ["create trigger r #{TRIGGER}", :other],
     ["create view v as select 1", :other], ["drop table b", :other],
     ["alter table b add column y", :other], ["analyze", :other], ["reindex", :other],
+    ["vacuum", :plain], # keeping it prepared is harmless, and SQLite does not tell of it
+    ["explain create temp table c (x)", :plain], ["create virtual table c using fts5(x)", :other],
+    ["create virtual table temp.c using fts5(x)", :other, true], ["detach m", :other, true],
     ["create temp table c (x)", :other, true], ["create temporary view v as select 1", :other, true],
     ["create table temp.c (x)", :other, true], ["create table if not exists \"temp\".c (x)", :other, true],
     ["create view temp.v as select 1", :other, true], ["create unique index temp.i on t (x)", :other, true],
@@ -76,6 +79,20 @@ class SQLiteKindsTest < Minitest::Test
     end
   ensure
     pool&.close
+  end
+
+  # SQLite cannot examine a statement for a table that one before it creates, so those behind it are examined in turn.
+  def test_behind_a_statement_that_cannot_be_prepared_yet
+    with_database do |db|
+      made = "create table made (x); insert into made values (1);"
+      assert_equal :other, db.driver.kind("#{made} commit")
+      assert_raises(Heddle::DB::TransactionError) { db.query("#{made} commit") }
+      assert_predicate db, :in_transaction?
+      assert_equal 1, db.query_value("select count(*) from made")
+      refute_predicate db.driver, :session_changed?
+      db.query("drop table made; #{made} create temp table other (x)")
+      assert_predicate db.driver, :session_changed?
+    end
   end
 
   # UPDATE and DELETE generate no number, though an INSERT before has.
@@ -132,8 +149,8 @@ class SQLiteKindsTest < Minitest::Test
 
   def with_database
     db = Heddle::DB.connect("sqlite::memory:")
-    ["create table a (x)", "create table b (x)", "create temp table t (x)", "begin", "savepoint s"]
-      .each { |sql| db.query(sql) }
+    ["create table a (x)", "create table b (x)", "create index k on b (x)", "create temp table t (x)", "begin",
+      "savepoint s"].each { |sql| db.query(sql) }
     db.driver.settle_session
     yield db
   ensure

@@ -22,7 +22,12 @@ enum { SQLITE_UTF8 = 1 };
 enum { SQLITE_STMTSTATUS_REPREPARE = 5 };
 enum { SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION = 1005, SQLITE_DBCONFIG_DQS_DML = 1013, SQLITE_DBCONFIG_DQS_DDL = 1014 };
 enum { SQLITE_LIMIT_LENGTH = 0 };
-enum { SQLITE_INSERT = 18 }; // of the authorizer and the update hook
+// Of the authorizer: its answer, and what a statement does. SQLITE_INSERT also of the update hook.
+enum { SQLITE_IGNORE = 2 };
+enum { SQLITE_CREATE_TABLE = 2, SQLITE_CREATE_VIEW = 8, SQLITE_CREATE_VTABLE = 29 };
+enum { SQLITE_CREATE_TEMP_INDEX = 3, SQLITE_CREATE_TEMP_TABLE, SQLITE_CREATE_TEMP_TRIGGER, SQLITE_CREATE_TEMP_VIEW };
+enum { SQLITE_DELETE = 9, SQLITE_INSERT = 18, SQLITE_PRAGMA, SQLITE_READ, SQLITE_SELECT, SQLITE_TRANSACTION };
+enum { SQLITE_UPDATE = 23, SQLITE_ATTACH, SQLITE_DETACH, SQLITE_FUNCTION = 31, SQLITE_RECURSIVE = 33 };
 enum { SQLITE_TXN_WRITE = 2 };
 enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
 
@@ -104,6 +109,7 @@ enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
     _(201, void, result_blob64, (sqlite3_context *, const void *, uint64_t, sqlite_destructor))                  \
     _(202, void, result_text64, (sqlite3_context *, const char *, uint64_t, sqlite_destructor, unsigned char))   \
     _(217, int, prepare_v3, (sqlite3 *, const char *, int, unsigned, sqlite3_stmt **, const char **))            \
+    _(241, int, stmt_isexplain, (sqlite3_stmt *))                                                                \
     _(252, int, txn_state, (sqlite3 *, const char *))                                                            \
     _(256, int, error_offset, (sqlite3 *))
 

@@ -153,21 +153,6 @@ void sqlite_keep_waiting(struct sqlite_link *link)
     sqlite_api.busy_handler(link->core->db, locked, link);
 }
 
-// The authorizer, which SQLite calls while it prepares a statement: allows everything, and notes what table the
-// statement inserts into. What triggers and views do has their name (`within`). Modules of virtual tables prepare
-// statements of their own, before ours names its table.
-static int prepares(void *pointer, int what, const char *table, const char *unused, const char *base,
-                    const char *within)
-{
-    const struct sqlite_link *link = pointer;
-    (void)unused;
-    (void)base;
-    if (what != SQLITE_INSERT || within || !link->preparing) return SQLITE_OK;
-    free(link->preparing->target);
-    link->preparing->target = strdup(table);
-    return SQLITE_OK;
-}
-
 // The update hook, which SQLite calls for each row of a table with row numbers.
 static void changes(void *pointer, int what, const char *base, const char *table, int64_t id)
 {
@@ -365,7 +350,7 @@ static VALUE link_open(VALUE self, VALUE path, VALUE flags)
     sqlite_api.progress_handler(core->db, INSTRUCTIONS, progress, link);
     sqlite_api.busy_handler(core->db, locked, link);
     sqlite_api.commit_hook(core->db, refuse_commit, link);
-    sqlite_api.set_authorizer(core->db, prepares, link);
+    sqlite_api.set_authorizer(core->db, sqlite_authorize, link);
     sqlite_api.update_hook(core->db, changes, link);
     RB_GC_GUARD(path);
     return Qnil;
@@ -397,6 +382,19 @@ static VALUE link_set_attended(VALUE self, VALUE attended)
 {
     sqlite_link_of(self)->attended = RTEST(attended);
     return attended;
+}
+
+/* call-seq: link.touched? -> true or false: whether the connection's next user would notice what was prepared */
+static VALUE link_touched_p(VALUE self)
+{
+    return sqlite_link_of(self)->touched ? Qtrue : Qfalse;
+}
+
+/* call-seq: link.touched = true or false */
+static VALUE link_set_touched(VALUE self, VALUE touched)
+{
+    sqlite_link_of(self)->touched = RTEST(touched);
+    return touched;
 }
 
 /* call-seq: link.refusals = object */
@@ -537,6 +535,8 @@ void sqlite_link_init(void)
     rb_define_method(link, "open", link_open, 2);
     rb_define_method(link, "wait_for_locks_by", link_wait_by, 2);
     rb_define_method(link, "attended=", link_set_attended, 1);
+    rb_define_method(link, "touched?", link_touched_p, 0);
+    rb_define_method(link, "touched=", link_set_touched, 1);
     rb_define_method(link, "refusals=", link_set_refusals, 1);
     rb_define_method(link, "timeout=", link_set_timeout, 1);
     rb_define_method(link, "local=", link_set_local, 1);

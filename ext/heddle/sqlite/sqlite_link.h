@@ -1,9 +1,10 @@
 // A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
 // room: sqlite_api.c (the library's functions), sqlite_core.c (connections and statements as SQLite has them),
-// sqlite_link.c (open, close, giving way), sqlite_fork.c (children of fork), sqlite_statements.c (prepared statements),
-// sqlite_shape.c (their columns), sqlite_parameters.c and sqlite_values.c (values in and out), sqlite_results.c (whole
-// results), sqlite_functions.c (functions in Ruby), sqlite_backup.c. sqlite_init.c knows all of them; no file calls one
-// that calls it. What to run, and when, is decided in Ruby (lib/heddle/db/sqlite).
+// sqlite_link.c (open, close, giving way), sqlite_fork.c (children of fork), sqlite_kinds.c (what a statement does),
+// sqlite_statements.c (prepared statements), sqlite_shape.c (their columns), sqlite_parameters.c and sqlite_values.c
+// (values in and out), sqlite_results.c (whole results), sqlite_functions.c (functions in Ruby), sqlite_backup.c.
+// sqlite_init.c knows all of them; no file calls one that calls it. What to run, and when, is decided in Ruby
+// (lib/heddle/db/sqlite).
 //
 // A statement runs on the stack of the fiber that asked for it. SQLite calls back every few instructions (its progress
 // handler), when it finds the database locked (its busy handler), and for functions in Ruby. There other fibers and
@@ -46,13 +47,14 @@ struct sqlite_link {
     int64_t span;                       // nanoseconds that an operation may take
     deadline_t turn_began;              // no other fiber has run since then; 0 until the clock is read first
     int jump;                           // the state of an exception that was kept from SQLite; it is still in $!
-    struct sqlite_statement *preparing; // whose target SQLite may tell
+    struct sqlite_statement *preparing; // whose kind and target SQLite tells
     const char *target;                 // the table whose first new row is looked for; NULL
     int64_t first_id;                   // … the number of that row
     bool inserted;                      // … whether there was one
     bool local;                         // times without a zone are local
     bool stored;                        // values come as SQLite stores them, whatever their columns' declared types
     bool stepping;                      // SQLite's callbacks may call Ruby
+    bool touched;                       // the connection's next user would notice what was prepared
     bool attended;                      // the driver has something to do before or after a statement: see attended=
     bool misordered; // a collation failed in this call: what the statement has written is out of order
 };
@@ -79,6 +81,9 @@ enum sqlite_kind {
     SQLITE_AS_DECIMAL
 };
 
+// See Driver#kind: of several statements the greatest matters.
+enum sqlite_statement_kind { SQLITE_PLAIN, SQLITE_SESSION, SQLITE_OTHER, SQLITE_COMMIT };
+
 struct sqlite_statement {
     struct sqlite_statement *next, *previous; // of the same core
     struct sqlite_core *core;
@@ -90,8 +95,12 @@ struct sqlite_statement {
     int columns, parameters;
     int prepared_anew; // how often SQLite has prepared it again by itself
     bool reads;        // it changes nothing
-    char *target;      // the table that an INSERT names, by malloc; NULL for any other statement
-    bool open;         // between open_cursor and its end
+    enum sqlite_statement_kind kind;
+    bool changes_session; // the connection's next user would notice that it has run
+    bool sets_timeout;    // PRAGMA busy_timeout = …
+    bool examined;        // only its kind is looked for
+    char *target;         // the table that an INSERT names, by malloc; NULL for any other statement
+    bool open;            // between open_cursor and its end
     bool closed;
     bool doomed; // closed while SQLite was busy
     bool orphan; // … by the GC: the object is gone
@@ -158,6 +167,11 @@ void sqlite_core_forget(struct sqlite_core *core);
 void sqlite_leave_parents_files(void);
 // … of this one.
 void sqlite_leave_files(struct sqlite_core *core);
+
+// sqlite_kinds.c: the authorizer, and what it has noted of a statement that is prepared now.
+int sqlite_authorize(void *link, int action, const char *first, const char *second, const char *base,
+                     const char *within);
+void sqlite_note_kind(struct sqlite_link *link, struct sqlite_statement *statement);
 
 // sqlite_statements.c
 struct sqlite_statement *sqlite_statement_of(VALUE prepared);

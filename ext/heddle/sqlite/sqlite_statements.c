@@ -7,7 +7,7 @@
 #include <strings.h>
 
 static VALUE cPrepared;
-static ID id_set_seconds;
+static ID id_set_seconds, kind_names[4]; // by enum sqlite_statement_kind
 
 // ---- the object
 
@@ -66,6 +66,7 @@ VALUE sqlite_sql(VALUE sql)
         sql = rb_str_encode(sql, rb_enc_from_encoding(rb_utf8_encoding()), 0, Qnil);
     if (memchr(RSTRING_PTR(sql), 0, (size_t)RSTRING_LEN(sql)))
         rb_raise(rb_eArgError, "the text of a statement cannot contain a NUL: bind the text to a parameter");
+    if (RSTRING_LEN(sql) >= INT_MAX) rb_raise(rb_eArgError, "the text of a statement has less than 2 GiB");
     return rb_str_new_frozen(sql);
 }
 
@@ -115,7 +116,7 @@ bool sqlite_is_usual(VALUE self, VALUE sql)
 {
     static const char *const words[] = {"select", "insert", "update", "delete", "values", "with", "replace"};
     (void)self;
-    if (!rb_enc_str_asciionly_p(sql)) return false;
+    if (!rb_enc_asciicompat(rb_enc_get(sql))) return false;
     const char *p = RSTRING_PTR(sql), *end = p + RSTRING_LEN(sql);
     if (memchr(p, ';', (size_t)(end - p))) return false;
     while (p < end && (*p == ' ' || (*p >= '\t' && *p <= '\r')))
@@ -130,8 +131,8 @@ bool sqlite_is_usual(VALUE self, VALUE sql)
 /*
  * @api private Link.usual?(sql) -> true or false
  *
- * Whether the text is most likely one statement that reads or writes rows, as almost all are. The Ruby module
- * Statements examines the others.
+ * Whether the text is most likely one statement that reads or writes rows, as almost all are. SQLite examines the
+ * others: see kind.
  */
 static VALUE link_usual_p(VALUE klass, VALUE sql)
 {
@@ -161,39 +162,34 @@ void sqlite_statement_refresh(struct sqlite_statement *statement)
     describe(statement);
 }
 
-static bool has_value(const char *p, const char *end)
-{
-    static const char name[] = "busy_timeout";
-    size_t length = sizeof(name) - 1;
-    for (; (size_t)(end - p) > length; p++) {
-        if (strncasecmp(p, name, length) != 0) continue;
-        const char *after = p + length;
-        if (*after == '"' || *after == '\'' || *after == '`' || *after == ']') after++;
-        after = skip_blank(after, end);
-        if (after < end && (*after == '=' || *after == '(')) return true;
-    }
-    return false;
-}
-
 // PRAGMA busy_timeout = … is carried out when it is prepared. Its row has the milliseconds.
-static void note_busy_timeout(struct sqlite_link *link, struct sqlite_statement *statement, const char *p,
-                              const char *end)
+static void note_busy_timeout(struct sqlite_link *link, struct sqlite_statement *statement)
 {
-    static const char word[] = "pragma";
-    p = skip_blank(p, end);
-    if (NIL_P(link->turn) || (size_t)(end - p) < sizeof(word) || strncasecmp(p, word, sizeof(word) - 1) != 0) return;
-    const char *column = statement->columns == 1 ? sqlite_api.column_name(statement->at, 0) : NULL;
-    if (!column || strcmp(column, "timeout") != 0 || !has_value(p, end)) return;
+    if (NIL_P(link->turn) || !statement->sets_timeout) return;
     if (sqlite_api.step(statement->at) == SQLITE_ROW)
         rb_funcall(link->turn, id_set_seconds, 1, DBL2NUM((double)sqlite_api.column_int64(statement->at, 0) / 1000.0));
     sqlite_api.reset(statement->at);
+}
+
+static int prepare_one(struct sqlite_link *link, struct sqlite_statement *statement, const char *text, const char *end,
+                       const char **tail)
+{
+    // Without the NUL that Ruby keeps behind most texts, SQLite would copy the rest of the text for each of its
+    // statements.
+    int length = (int)(end - text) + (*end == 0);
+    link->preparing = statement;
+    // Without SQLITE_PREPARE_PERSISTENT, by which the parser would take all its memory from malloc: a quarter of its
+    // time. Statements that stay may use up the connection's own memory; then SQLite turns to malloc by itself.
+    int code = sqlite_api.prepare_v3(link->core->db, text, length, 0, &statement->at, tail);
+    link->preparing = NULL;
+    sqlite_note_kind(link, statement);
+    return code;
 }
 
 VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
 {
     struct sqlite_link *link = sqlite_link_of(self);
     struct sqlite_statement *statement;
-    if (RSTRING_LEN(sql) >= INT_MAX) rb_raise(rb_eArgError, "the text of a statement has less than 2 GiB");
     VALUE prepared = TypedData_Make_Struct(cPrepared, struct sqlite_statement, &statement_type, statement);
     statement->link = statement->shape = Qnil;
     statement->core = link->core;
@@ -201,15 +197,8 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     statement->self = prepared;
     RB_OBJ_WRITE(prepared, &statement->link, self);
     const char *text = RSTRING_PTR(sql) + offset, *end = RSTRING_PTR(sql) + RSTRING_LEN(sql), *tail = NULL;
-    // Without the NUL that Ruby keeps behind most texts, SQLite would copy the rest of the text for each of its
-    // statements.
-    int length = (int)(end - text) + (*end == 0);
     link->stepping = true;
-    link->preparing = statement;
-    // Without SQLITE_PREPARE_PERSISTENT, by which the parser would take all its memory from malloc: a quarter of its
-    // time. Statements that stay may use up the connection's own memory; then SQLite turns to malloc by itself.
-    int code = sqlite_api.prepare_v3(link->core->db, text, length, 0, &statement->at, &tail);
-    link->preparing = NULL;
+    int code = prepare_one(link, statement, text, end, &tail);
     link->stepping = false;
     sqlite_keep_waiting(link);
     if (statement->at) {
@@ -221,7 +210,7 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     if (code != SQLITE_OK) return sqlite_error_value(link, code);
     if (statement->at) {
         describe(statement);
-        note_busy_timeout(link, statement, text, tail);
+        note_busy_timeout(link, statement);
         tail = skip_blank(tail, end);
         statement->tail = tail < end ? (size_t)(tail - RSTRING_PTR(sql)) : 0;
     }
@@ -252,6 +241,43 @@ static VALUE link_prepare(VALUE self, VALUE sql, VALUE offset)
     VALUE result = sqlite_call(&call);
     RB_GC_GUARD(call.arguments[0]);
     return result;
+}
+
+static VALUE kind_body(struct sqlite_call *call)
+{
+    VALUE sql = call->arguments[0];
+    const char *start = RSTRING_PTR(sql), *end = start + RSTRING_LEN(sql), *text = start;
+    enum sqlite_statement_kind kind = SQLITE_PLAIN;
+    while (text < end) {
+        struct sqlite_statement statement = {.examined = true};
+        const char *tail = NULL;
+        int code = prepare_one(call->link, &statement, text, end, &tail);
+        sqlite_api.finalize(statement.at);
+        free(statement.target);
+        if (statement.kind > kind) kind = statement.kind;
+        if (code != SQLITE_OK) {
+            if (text > start && kind < SQLITE_OTHER) kind = SQLITE_OTHER;
+            break;
+        }
+        text = skip_blank(tail, end);
+    }
+    RB_GC_GUARD(sql);
+    return ID2SYM(kind_names[kind]);
+}
+
+/*
+ * call-seq: link.kind(sql) -> :plain, :session, :other or :commit
+ *
+ * Has SQLite prepare each statement of the text, and say what it would do; runs nothing, and waits for nothing. Ends at
+ * a statement that cannot be prepared now, such as one for a table that a statement before it creates: what follows
+ * is known when it is prepared to run.
+ */
+static VALUE link_kind(VALUE self, VALUE sql)
+{
+    struct sqlite_call call = {.self = self, .body = kind_body, .arguments = {sqlite_sql(sql)}};
+    VALUE kind = sqlite_call(&call);
+    RB_GC_GUARD(call.arguments[0]);
+    return kind;
 }
 
 /*
@@ -297,6 +323,12 @@ static VALUE prepared_reads_p(VALUE self)
     return sqlite_statement_of(self)->reads ? Qtrue : Qfalse;
 }
 
+/* call-seq: prepared.ends_transaction? -> true or false: whether it begins or ends one */
+static VALUE prepared_ends_transaction_p(VALUE self)
+{
+    return sqlite_statement_of(self)->kind == SQLITE_COMMIT ? Qtrue : Qfalse;
+}
+
 /* call-seq: prepared.empty? -> true or false: whether there was nothing but comments */
 static VALUE prepared_empty_p(VALUE self)
 {
@@ -313,15 +345,21 @@ static VALUE prepared_tail(VALUE self)
 void sqlite_statements_init(void)
 {
     id_set_seconds = rb_intern("seconds=");
+    kind_names[SQLITE_PLAIN] = rb_intern("plain");
+    kind_names[SQLITE_SESSION] = rb_intern("session");
+    kind_names[SQLITE_OTHER] = rb_intern("other");
+    kind_names[SQLITE_COMMIT] = rb_intern("commit");
     cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::SQLite"), "Prepared", rb_cObject);
     rb_gc_register_mark_object(cPrepared);
     rb_undef_alloc_func(cPrepared);
     rb_define_method(cPrepared, "parameters", prepared_parameters, 0);
     rb_define_method(cPrepared, "shape", prepared_shape, 0);
     rb_define_method(cPrepared, "reads?", prepared_reads_p, 0);
+    rb_define_method(cPrepared, "ends_transaction?", prepared_ends_transaction_p, 0);
     rb_define_method(cPrepared, "empty?", prepared_empty_p, 0);
     rb_define_method(cPrepared, "tail", prepared_tail, 0);
     rb_define_singleton_method(sqlite_cLink, "usual?", link_usual_p, 1);
+    rb_define_method(sqlite_cLink, "kind", link_kind, 1);
     rb_define_method(sqlite_cLink, "prepare", link_prepare, 2);
     rb_define_method(sqlite_cLink, "release", link_release, 1);
     rb_define_method(sqlite_cLink, "owns?", link_owns_p, 1);

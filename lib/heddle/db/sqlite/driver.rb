@@ -90,11 +90,9 @@ module Heddle
         # ---- statements
 
         def kind(sql)
-          return :plain if Link.usual?(sql)
-
-          kind = Statements.kind(sql)
-          @touched ||= kind != :commit && Statements.changes_session?(sql) unless kind == :plain
-          kind
+          Link.usual?(sql) ? :plain : @link.kind(sql)
+        rescue ArgumentError, EncodingError
+          :plain # the same error is raised when it is to run
         end
 
         # @return [Link]
@@ -118,9 +116,7 @@ module Heddle
           [nil, run_several(sql, arguments)]
         end
 
-        # SQLite carries most pragmas out when it prepares them.
         def prepare(sql)
-          kind(sql)
           handle = prepared(sql, 0)
           return handle if handle.is_a?(ServerError) || !handle.tail
 
@@ -136,10 +132,12 @@ module Heddle
           note_end if @writes && !in_transaction?
         end
 
-        # The few texts of transactions stay prepared.
+        # The few texts of transactions stay prepared. Those of this driver leave nothing to the next user.
         def command(sql)
           handle = @commands[sql] ||= begin
+            touched = @link.touched?
             handle = prepared(sql, 0)
+            @link.touched = touched
             return handle if handle.is_a?(ServerError)
 
             handle
@@ -172,7 +170,7 @@ module Heddle
 
           before = text.byteslice(0, offset).force_encoding(Encoding::UTF_8)
           error.instance_variable_set(:@position, before.length + 1) if before.valid_encoding?
-        rescue EncodingError
+        rescue ArgumentError, EncodingError
           nil
         end
 
@@ -220,7 +218,7 @@ module Heddle
         # ---- functions, copies
 
         def define_function(kind, name, arity, callable, deterministic: false, direct_only: false)
-          @touched = true
+          @link.touched = true
           flags = (deterministic ? DETERMINISTIC : 0) | (direct_only ? DIRECT_ONLY : 0)
           @link.create([name, arity, flags, callable, kind])
         end
@@ -293,9 +291,9 @@ module Heddle
         # ---- the session
 
         # A statement whose rows nobody fetches any more would hold up checkpoints for ever.
-        def session_changed? = @touched || @link.reading?
+        def session_changed? = @link.touched? || @link.reading?
 
-        def settle_session = @touched = false
+        def settle_session = @link.touched = false
 
         # A new connection is as quick, and forgets everything. A database in memory would be gone: it stays as it is.
         def reset_session
@@ -362,6 +360,7 @@ module Heddle
           pragmas.each do |name, value|
             check(set("PRAGMA #{name} = #{value}"))
           end
+          settle_session
         end
 
         # Stands behind nobody: a new connection can read beside a long transaction.
@@ -471,10 +470,8 @@ module Heddle
         # Several statements run one after another; they have no arguments. The result is the last one's.
         def run_several(sql, arguments)
           raise ArgumentError, "several statements in one text have no arguments: #{sql}" unless arguments.empty?
-          if in_transaction? && Statements.kind(sql) == :commit
-            raise TransactionError, "one of these statements would end the transaction they are in: #{sql}"
-          end
-
+          inside = in_transaction?
+          refuse_end(sql) if inside && kind(sql) == :commit
           text = sql.encode(Encoding::UTF_8).freeze
           offset = 0
           result = nil
@@ -482,6 +479,7 @@ module Heddle
             handle = prepared(text, offset)
             return shifted(handle, offset) if handle.is_a?(ServerError)
 
+            refuse_end(sql) if inside && handle.ends_transaction?
             result = execute(handle, EMPTY)
             following = handle.tail
             release(handle)
@@ -490,6 +488,10 @@ module Heddle
             offset = following
           end
           result
+        end
+
+        def refuse_end(sql)
+          raise TransactionError, "one of these statements would end the transaction they are in: #{sql}"
         end
 
         # The position of an error in the whole text.
