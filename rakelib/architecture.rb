@@ -12,8 +12,6 @@ class Architecture
     ["net_http", "db"],
     ["memcached", "mysql", "postgresql", "sqlite", "simulation"]
   ].freeze
-  # Layers that still have circles. A layer that has lost its own is found, and leaves this list.
-  CIRCLES = %w[net_http].freeze
   # Tables of functions by which a layer calls layers above it, with the layer that has the struct. Each is a way up
   # that includes do not show, so there are few, each for a reason that its header gives.
   TABLES = {
@@ -85,13 +83,8 @@ class Architecture
   end
 
   def circular
-    files("c").group_by { |file| folder(file) }.flat_map do |layer, files|
-      circles = circles_among(files)
-      if CIRCLES.include?(layer)
-        circles.empty? ? ["#{layer}/ has no circle any more: take it from #{self.class}::CIRCLES"] : []
-      else
-        circles.map { |circle| "#{circle.sort.join(", ")} call each other in a circle" }
-      end
+    files("c").group_by { |file| folder(file) }.each_value.flat_map do |files|
+      circles_among(files).map { |circle| "#{circle.sort.join(", ")} call each other in a circle" }
     end
   end
 

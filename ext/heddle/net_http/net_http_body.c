@@ -1,7 +1,7 @@
 // Reads a response's body: of known length, chunked, or up to the end of the file. A body to be inflated is left to
 // stock's Inflater, on top of the fast socket.
+#include "net_http/net_http_io.h"
 #include "net_http/net_http_kept.h"
-#include "net_http/net_http_methods.h"
 
 #include "budget.h"
 #include "net_http/net_http_string.h"

@@ -1,6 +1,6 @@
 // The methods of Net::BufferedIO that move bytes. Each first checks whether the fast path applies, and otherwise calls
 // stock's own method.
-#include "net_http/net_http_methods.h"
+#include "net_http/net_http_io.h"
 
 #include "shims.h"
 #include "wire/wire_http.h"
@@ -8,11 +8,6 @@
 #include <ruby/encoding.h>
 
 enum { ROOM = 16384 };
-
-void net_http_raise_eof(void)
-{
-    rb_raise(rb_eEOFError, "end of file reached");
-}
 
 static VALUE stock(int argc, const VALUE *argv)
 {
@@ -191,6 +186,7 @@ static VALUE buffered_eof(VALUE self)
 
 void net_http_buffered_define(VALUE shadow)
 {
+    net_http_io_know_sockets();
     rb_define_method(shadow, "read", buffered_read, -1);
     rb_define_method(shadow, "read_all", buffered_read_all, -1);
     rb_define_method(shadow, "readuntil", buffered_readuntil, -1);

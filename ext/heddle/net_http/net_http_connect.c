@@ -1,6 +1,6 @@
 // Connects to an address without a timer around the connect. Names are left to Ruby's own methods, which Heddle
 // replaces elsewhere.
-#include "net_http/net_http_methods.h"
+#include "heddle.h"
 
 #include "gvl.h"
 #include "names/connect.h"

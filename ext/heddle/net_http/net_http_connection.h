@@ -4,7 +4,7 @@
 #define HEDDLE_NET_HTTP_NET_HTTP_CONNECTION_H
 
 #include "net_http/net_http_clock.h"
-#include "net_http/net_http_places.h"
+#include "net_http/net_http_key.h"
 
 // net_http_connection.c has a table of what may follow what.
 enum net_http_state {
@@ -55,7 +55,5 @@ VALUE net_http_look(VALUE io);
 bool net_http_connection_quiet(VALUE connection);
 
 void net_http_connection_close(VALUE connection);
-
-void net_http_connection_init(VALUE keep_alive);
 
 #endif

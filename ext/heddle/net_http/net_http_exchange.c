@@ -1,7 +1,7 @@
 // Requests on a connection that may be kept: their beginning, the beginning of their answer, and their end.
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_kept.h"
-#include "net_http/net_http_methods.h"
+#include "net_http/net_http_library.h"
 #include "wire/wire_http_reuse.h"
 
 static VALUE connection_field;

@@ -1,6 +1,6 @@
 // Parses a response's head in @rbuf, directly into the Hash of Net::HTTPHeader.
+#include "net_http/net_http_io.h"
 #include "net_http/net_http_kept.h"
-#include "net_http/net_http_methods.h"
 
 #include "wire/wire_http.h"
 
@@ -20,12 +20,6 @@ static void head_settle(struct reader *reader)
 {
     net_http_io_consume(reader->io, reader->at);
     reader->at = 0;
-}
-
-void net_http_raise_long_line(const struct net_http_io *io, size_t limit)
-{
-    if (io->library->limits_heads) rb_funcall(io->library->response, id_read_line, 2, io->self, SIZET2NUM(limit));
-    rb_raise(io->library->bad_response, "response line too long"); // unless read_line has just been replaced
 }
 
 // The next line, with its "\n" unless the file ends first. Points into @rbuf: valid until anything else runs.

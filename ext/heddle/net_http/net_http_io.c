@@ -1,7 +1,6 @@
 #include "net_http/net_http_io.h"
 
 #include "budget.h"
-#include "net_http/bindings.h"
 #include "net_http/net_http_string.h"
 #include "net_http/net_http_tls.h"
 #include "net_http/net_http_wait.h"
@@ -216,6 +215,17 @@ void net_http_raise_errno(int error)
     rb_syserr_fail_str(error, Qnil);
 }
 
+void net_http_raise_eof(void)
+{
+    rb_raise(rb_eEOFError, "end of file reached");
+}
+
+void net_http_raise_long_line(const struct net_http_io *io, size_t limit)
+{
+    if (io->library->limits_heads) rb_funcall(io->library->response, id_read_line, 2, io->self, SIZET2NUM(limit));
+    rb_raise(io->library->bad_response, "response line too long"); // unless read_line has just been replaced
+}
+
 // ---- receiving
 
 static bool fill_from_tls(struct net_http_io *io)
@@ -313,10 +323,6 @@ int net_http_io_ended(struct net_http_io *io)
     set_offset(io, empty ? 0 : offset_of(io), false);
     RB_GC_GUARD(got);
     return 0;
-}
-
-void Init_heddle_net_http_io(void)
-{
 }
 
 void net_http_io_know_sockets(void)

@@ -77,6 +77,12 @@ RBIMPL_ATTR_NORETURN()
 void net_http_io_write_timed_out(const struct net_http_io *io);
 RBIMPL_ATTR_NORETURN()
 void net_http_raise_errno(int error);
+RBIMPL_ATTR_NORETURN()
+void net_http_raise_eof(void);
+
+// Raises the library's error for the line in @rbuf, which is longer than the limit. Consumes nothing.
+RBIMPL_ATTR_NORETURN()
+void net_http_raise_long_line(const struct net_http_io *io, size_t limit);
 
 // Call it after a transfer that did not wait: spends the budget (budget.h), and checks the socket again, which other
 // code may have closed.

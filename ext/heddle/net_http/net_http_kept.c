@@ -3,7 +3,7 @@
 #include "net_http/net_http_kept.h"
 
 #include "net_http/net_http_connection.h"
-#include "net_http/net_http_methods.h"
+#include "net_http/net_http_library.h"
 
 // ---- the switch
 

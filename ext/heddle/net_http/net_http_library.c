@@ -1,6 +1,5 @@
 #include "net_http/net_http_library.h"
 
-#include "net_http/net_http_methods.h"
 #include "os/main_ractor.h"
 
 // Few, and never freed: sockets of a library that was switched off live on.
@@ -104,7 +103,6 @@ static const rb_data_type_t library_type = {
 
 static VALUE library_allocate(VALUE klass)
 {
-    net_http_io_know_sockets();
     struct net_http_library *library = calloc(1, sizeof *library);
     if (!library) rb_memerror();
     VALUE self = TypedData_Wrap_Struct(klass, &library_type, library);
@@ -248,9 +246,8 @@ static VALUE makes_p(VALUE self, VALUE http)
     return library && library->enabled && library->making_pristine ? Qtrue : Qfalse;
 }
 
-void Init_heddle_net_http_library(VALUE net_http)
+void net_http_library_init(VALUE klass)
 {
-    VALUE klass = rb_define_class_under(net_http, "Library", rb_cObject);
     rb_define_alloc_func(klass, library_allocate);
     rb_define_method(klass, "set", set, 2);
     rb_define_method(klass, "fast", fast, 0);
@@ -263,5 +260,4 @@ void Init_heddle_net_http_library(VALUE net_http)
     rb_define_singleton_method(klass, "starts?", starts_p, 1);
     rb_define_singleton_method(klass, "makes?", makes_p, 1);
     rb_ext_ractor_safe(false);
-    net_http_methods_define(klass);
 }

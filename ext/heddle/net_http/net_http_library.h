@@ -35,16 +35,16 @@ struct net_http_library {
     VALUE code_class_to_object;
     VALUE unknown_response;
     VALUE idempotent_methods; // Net::HTTP's Array of the methods whose requests it makes again
-    VALUE response;          // Net::HTTPResponse
-    VALUE header;            // Net::HTTPHeader
-    VALUE known_responses;   // its subclasses as shipped, made without calling new
-    VALUE request;           // Net::HTTPGenericRequest
-    VALUE known_requests;    // it and its subclasses as shipped, sent without calling their methods
-    VALUE response_template; // names and values of a new response's instance variables
-    VALUE request_template;  // … of a new request's
-    VALUE request_fields;    // names and values of the fields that each request has
-    VALUE buffered_template; // … of a new BufferedIO's instance variables; 0: unknown
-    size_t segment;          // the most bytes per call of read_body's block
+    VALUE response;           // Net::HTTPResponse
+    VALUE header;             // Net::HTTPHeader
+    VALUE known_responses;    // its subclasses as shipped, made without calling new
+    VALUE request;            // Net::HTTPGenericRequest
+    VALUE known_requests;     // it and its subclasses as shipped, sent without calling their methods
+    VALUE response_template;  // names and values of a new response's instance variables
+    VALUE request_template;   // … of a new request's
+    VALUE request_fields;     // names and values of the fields that each request has
+    VALUE buffered_template;  // … of a new BufferedIO's instance variables; 0: unknown
+    size_t segment;           // the most bytes per call of read_body's block
     bool enabled;
     bool io_pristine;        // BufferedIO's methods are as shipped
     bool response_pristine;  // HTTPResponse's and HTTPHeader's are
@@ -85,7 +85,5 @@ bool net_http_library_takes_fields(const struct net_http_library *library);
 struct net_http_library *net_http_library_of_http(VALUE object);
 struct net_http_library *net_http_library_of_http_class(VALUE klass);
 struct net_http_library *net_http_library_of_request(VALUE object);
-
-void Init_heddle_net_http_library(VALUE net_http);
 
 #endif

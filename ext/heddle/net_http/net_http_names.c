@@ -10,6 +10,19 @@ NET_HTTP_OTHERS(OTHER)
 #undef NAME
 #undef OTHER
 
+VALUE net_http_constant(const char *text)
+{
+    VALUE string = rb_interned_str_cstr(text);
+    rb_gc_register_mark_object(string);
+    return string;
+}
+
+VALUE net_http_call_original(VALUE self, ID id, int argc, const VALUE *argv, int keywords)
+{
+    if (!rb_block_given_p()) return rb_funcallv_kw(self, id, argc, argv, keywords);
+    return rb_block_call_kw(self, id, argc, argv, rb_yield_block, Qnil, keywords);
+}
+
 void net_http_names_init(void)
 {
 #define IV(name)          iv_##name = rb_intern("@" #name);

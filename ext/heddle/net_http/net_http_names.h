@@ -41,8 +41,8 @@
     OTHER(iv_transporting, "heddle_transporting")
 // clang-format on
 
-#define IV(name) extern ID iv_##name;
-#define NAME(name) extern ID id_##name;
+#define IV(name)          extern ID iv_##name;
+#define NAME(name)        extern ID id_##name;
 #define OTHER(name, text) extern ID name;
 NET_HTTP_VARIABLES(IV)
 NET_HTTP_METHODS(NAME)
@@ -51,6 +51,11 @@ NET_HTTP_OTHERS(OTHER)
 #undef NAME
 #undef OTHER
 
-void net_http_names_init(void);
+// A frozen String that is never freed.
+VALUE net_http_constant(const char *text);
+
+// Calls the method that the running one replaced (lib/heddle/net_http/replacing.rb), with its block. `id`:
+// NAME_without_heddle.
+VALUE net_http_call_original(VALUE self, ID id, int argc, const VALUE *argv, int keywords);
 
 #endif

@@ -1,5 +1,5 @@
 // Makes requests with the fields that every request has, and writes each as one String, together with its body.
-#include "net_http/net_http_methods.h"
+#include "net_http/net_http_io.h"
 
 #include "net_http/net_http_upload.h"
 #include "wire/wire_http.h"

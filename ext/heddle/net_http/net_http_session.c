@@ -2,7 +2,8 @@
 // runs in the middle, and so neither an interrupt nor another thread finds it without an owner, or with two.
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_kept.h"
-#include "net_http/net_http_methods.h"
+#include "net_http/net_http_library.h"
+#include "net_http/net_http_places.h"
 
 #include "names/connect_filter.h"
 #include "os/fork.h"

@@ -1,6 +1,6 @@
 // Net::HTTP's checks before each request: whether the connection still exists, and whether the environment names a
 // proxy.
-#include "net_http/net_http_methods.h"
+#include "net_http/net_http_io.h"
 
 #include "deadline.h"
 #include "net_http/net_http_connection.h"

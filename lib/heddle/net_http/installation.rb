@@ -100,7 +100,7 @@ module Heddle
 
       def shadow
         klass = Class.new(@space::BufferedIO)
-        Library.define_buffered(klass)
+        Library.define(:buffered, klass)
         library = Library.new
         library.set(:shadow, klass)
         @description.give(library)
@@ -139,7 +139,7 @@ module Heddle
         }
       end
 
-      def in_c(subject) = Module.new { Library.public_send(:"define_#{subject}", self) }
+      def in_c(subject) = Module.new { Library.define(subject, self) }
 
       # Tells the C code which groups of methods are as shipped, and which classes have no methods of their own. When
       # another thread changes a method meanwhile, what was found here may be older than what that thread has told.
