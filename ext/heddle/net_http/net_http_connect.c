@@ -1,6 +1,6 @@
 // Connects to an address without a timer around the connect. Names are left to Ruby's own methods, which Heddle
 // replaces elsewhere.
-#include "heddle.h"
+#include "net_http/net_http_library.h"
 
 #include "gvl.h"
 #include "names/connect.h"
@@ -94,6 +94,15 @@ static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALU
     return rb_ensure(connect_body, (VALUE)&connecting, connect_end, (VALUE)&connecting);
 }
 
+// Connecting.buffered(http, socket): the BufferedIO that the library would make for this socket.
+static VALUE connect_buffered(VALUE self, VALUE http, VALUE socket)
+{
+    (void)self;
+    struct net_http_settings settings = net_http_settings_of(http);
+    return net_http_library_buffered(net_http_library_of_http(http), socket, &settings,
+                                     rb_attr_get(http, iv_debug_output));
+}
+
 static VALUE unclaim(VALUE unused)
 {
     connect_claim_next(false);
@@ -110,5 +119,6 @@ static VALUE with_bounded_look_up(VALUE self)
 void net_http_connect_init(VALUE connecting)
 {
     rb_define_singleton_method(connecting, "connect", connect_to, 4);
+    rb_define_singleton_method(connecting, "buffered", connect_buffered, 2);
     rb_define_singleton_method(connecting, "with_bounded_look_up", with_bounded_look_up, 0);
 }

@@ -81,6 +81,51 @@ bool net_http_library_takes_fields(const struct net_http_library *library)
                                        limit_named(library->header, id_max_field_length) >= HTTP_VALUE);
 }
 
+// ---- a new BufferedIO
+
+struct net_http_settings net_http_settings_of(VALUE http)
+{
+    return (struct net_http_settings){rb_attr_get(http, iv_read_timeout), rb_attr_get(http, iv_write_timeout),
+                                      rb_attr_get(http, iv_continue_timeout)};
+}
+
+// The class that the library would use now for a new connection: another thread may call disable.
+static VALUE buffered_class(const struct net_http_library *library)
+{
+    if (rb_const_defined_at(library->http, id_buffered_io)) return rb_const_get_at(library->http, id_buffered_io);
+    return rb_class_superclass(library->shadow);
+}
+
+// The same as its `new`; by that unless it is known what that does.
+VALUE net_http_library_buffered(const struct net_http_library *library, VALUE io,
+                                const struct net_http_settings *settings, VALUE output)
+{
+    VALUE klass = buffered_class(library), template = library->buffered_template;
+    if (!library->wrapping_pristine || !template || !net_http_library_of_shadow(klass)) {
+        VALUE arguments[2] = {io, rb_hash_new()};
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("read_timeout")), settings->read_timeout);
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("write_timeout")), settings->write_timeout);
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("continue_timeout")), settings->continue_timeout);
+        rb_hash_aset(arguments[1], ID2SYM(rb_intern("debug_output")), output);
+        return rb_funcallv_kw(klass, id_new, 2, arguments, RB_PASS_KEYWORDS);
+    }
+    VALUE buffered = rb_obj_alloc(klass);
+    for (long i = 0; i < RARRAY_LEN(template); i += 2) {
+        ID name = rb_sym2id(RARRAY_AREF(template, i));
+        VALUE value = RARRAY_AREF(template, i + 1);
+        if (name == iv_io) value = io;
+        if (name == iv_read_timeout) value = settings->read_timeout;
+        if (name == iv_write_timeout) value = settings->write_timeout;
+        if (name == iv_continue_timeout) value = settings->continue_timeout;
+        if (name == iv_debug_output) value = output;
+        if (name == iv_rbuf) value = rb_str_new(NULL, 0);
+        rb_ivar_set(buffered, name, value);
+    }
+    return buffered;
+}
+
+// ---- the object
+
 static void library_mark(void *pointer)
 {
     struct net_http_library *library = pointer;

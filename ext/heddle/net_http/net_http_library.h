@@ -81,6 +81,16 @@ bool net_http_library_head_limit(const struct net_http_library *library, size_t 
 // lowered its limits.
 bool net_http_library_takes_fields(const struct net_http_library *library);
 
+// Settings of a Net::HTTP for its BufferedIO. Ruby code reads them faster.
+struct net_http_settings {
+    VALUE read_timeout, write_timeout, continue_timeout;
+};
+struct net_http_settings net_http_settings_of(VALUE http);
+
+// Makes the BufferedIO that the library itself would make for this socket.
+VALUE net_http_library_buffered(const struct net_http_library *library, VALUE io,
+                                const struct net_http_settings *settings, VALUE output);
+
 // The library of a Net::HTTP or a request, by its class or superclasses; or NULL.
 struct net_http_library *net_http_library_of_http(VALUE object);
 struct net_http_library *net_http_library_of_http_class(VALUE klass);

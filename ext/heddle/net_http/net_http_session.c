@@ -59,16 +59,11 @@ static void session_give(VALUE connection)
 
 // ---- the beginning
 
-// Settings of the Net::HTTP, which Ruby code reads faster.
-struct settings {
-    VALUE read_timeout, write_timeout, continue_timeout;
-};
-
 struct taking {
     VALUE http;
     VALUE connection; // nil: there is none, or it has its session
     const struct net_http_key *key;
-    struct settings settings;
+    struct net_http_settings settings;
     double now;
 };
 
@@ -96,41 +91,6 @@ static bool session_fresh(struct taking *taking)
     return usable;
 }
 
-// The class that the library would use now for a new connection: another thread may call disable.
-static VALUE buffered_class(const struct net_http_library *library)
-{
-    if (rb_const_defined_at(library->http, id_buffered_io)) return rb_const_get_at(library->http, id_buffered_io);
-    return rb_class_superclass(library->shadow);
-}
-
-// The same as its `new`; by that unless it is known what that does.
-static VALUE new_buffered(VALUE http, VALUE io, const struct settings *settings, VALUE output)
-{
-    const struct net_http_library *library = net_http_library_of_http(http);
-    VALUE klass = buffered_class(library), template = library->buffered_template;
-    if (!library->wrapping_pristine || !template || !net_http_library_of_shadow(klass)) {
-        VALUE arguments[2] = {io, rb_hash_new()};
-        rb_hash_aset(arguments[1], ID2SYM(rb_intern("read_timeout")), settings->read_timeout);
-        rb_hash_aset(arguments[1], ID2SYM(rb_intern("write_timeout")), settings->write_timeout);
-        rb_hash_aset(arguments[1], ID2SYM(rb_intern("continue_timeout")), settings->continue_timeout);
-        rb_hash_aset(arguments[1], ID2SYM(rb_intern("debug_output")), output);
-        return rb_funcallv_kw(klass, id_new, 2, arguments, RB_PASS_KEYWORDS);
-    }
-    VALUE buffered = rb_obj_alloc(klass);
-    for (long i = 0; i < RARRAY_LEN(template); i += 2) {
-        ID name = rb_sym2id(RARRAY_AREF(template, i));
-        VALUE value = RARRAY_AREF(template, i + 1);
-        if (name == iv_io) value = io;
-        if (name == iv_read_timeout) value = settings->read_timeout;
-        if (name == iv_write_timeout) value = settings->write_timeout;
-        if (name == iv_continue_timeout) value = settings->continue_timeout;
-        if (name == iv_debug_output) value = output;
-        if (name == iv_rbuf) value = rb_str_new(NULL, 0);
-        rb_ivar_set(buffered, name, value);
-    }
-    return buffered;
-}
-
 static void tell(VALUE output, const struct net_http_connection *connection)
 {
     VALUE text = rb_sprintf("using a kept connection to %" PRIsVALUE ":%" PRIsVALUE "\n", connection->values.host,
@@ -144,7 +104,8 @@ static void begin_session(const struct taking *taking)
 {
     VALUE http = taking->http, output = rb_attr_get(http, iv_debug_output);
     struct net_http_connection *connection = net_http_connection_get(taking->connection);
-    VALUE io = connection->io, buffered = new_buffered(http, io, &taking->settings, output);
+    VALUE io = connection->io;
+    VALUE buffered = net_http_library_buffered(net_http_library_of_http(http), io, &taking->settings, output);
     if (RTEST(output)) tell(output, connection);
     if (!RB_TYPE_P(io, T_FILE)) rb_ivar_set(http, iv_ssl_context, rb_funcall(io, id_context, 0));
     net_http_connection_become(connection, NET_HTTP_REUSABLE);
@@ -187,7 +148,7 @@ static VALUE take_end(VALUE argument)
     return Qnil;
 }
 
-static VALUE take_by(VALUE http, const struct net_http_key *key, struct settings settings)
+static VALUE take_by(VALUE http, const struct net_http_key *key, struct net_http_settings settings)
 {
     struct taking taking = {.http = http, .connection = Qnil, .key = key, .settings = settings};
     return rb_ensure(take_body, (VALUE)&taking, take_end, (VALUE)&taking);
@@ -214,7 +175,7 @@ static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, V
         return Qnil;
     notice_fork();
     struct net_http_key key = net_http_bare_key(library->http, address, port);
-    return take_by(http, &key, (struct settings){read_timeout, write_timeout, continue_timeout});
+    return take_by(http, &key, (struct net_http_settings){read_timeout, write_timeout, continue_timeout});
 }
 
 // KeepAlive.take(http, key): begins a session on a kept connection, unless there is none, and returns whether it has.
@@ -227,9 +188,7 @@ static VALUE session_take(VALUE self, VALUE http, VALUE key)
     if (!positive(rb_attr_get(http, iv_keep_alive_timeout))) return Qfalse;
     notice_fork();
     struct net_http_key values = net_http_key_of(key);
-    struct settings settings = {rb_attr_get(http, iv_read_timeout), rb_attr_get(http, iv_write_timeout),
-                                rb_attr_get(http, iv_continue_timeout)};
-    VALUE taken = take_by(http, &values, settings);
+    VALUE taken = take_by(http, &values, net_http_settings_of(http));
     RB_GC_GUARD(key);
     return taken;
 }

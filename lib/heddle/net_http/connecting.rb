@@ -32,9 +32,8 @@ module Heddle
           if !http || !Connecting.usual?(@open_timeout)
             connect_without_heddle
           elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(http) ||
-              !Connecting.directly(self, http, @open_timeout) { |socket, klass|
-                @socket = klass.new(socket, read_timeout: @read_timeout, write_timeout: @write_timeout,
-                  continue_timeout: @continue_timeout, debug_output: @debug_output)
+              !Connecting.directly(self, http, @open_timeout) { |socket|
+                @socket = Connecting.buffered(self, socket)
                 @last_communicated = nil
                 on_connect
               }
@@ -58,7 +57,7 @@ module Heddle
         # @return [Array(Class, Symbol)]
         def opener(http) = opens_by_socket?(http) ? [::Socket, :tcp] : [::TCPSocket, :open]
 
-        # Connects to an address by one poll with a limit, and yields the socket and the class of its BufferedIO.
+        # Connects to an address by one poll with a limit, and yields the socket.
         #
         # @return [Boolean] false: the library has to connect, or to report why that fails
         def directly(session, http, seconds)
@@ -71,7 +70,7 @@ module Heddle
           space = spaces[http]
           fail_late(klass, address, port, http, space) unless socket
           fail_as_stock(socket, klass, address, port, http, space) if socket.is_a?(Integer)
-          yield socket, buffered_io(http, space)
+          yield socket
           complete = true
         ensure
           # A rescue of StandardError would miss timeouts and cancels.
@@ -125,13 +124,6 @@ module Heddle
         end
 
         private
-
-        # The class that the library's own connect would use now: another thread may call disable.
-        def buffered_io(http, space)
-          http.const_get(:BufferedIO, false)
-        rescue NameError
-          space::BufferedIO
-        end
 
         def opens_by_socket?(http)
           @by_socket.fetch(http) { @by_socket[http] = (version(http) <=> [0, 2, 1]) < 0 }
