@@ -79,7 +79,7 @@ bool net_http_key_eql(const struct net_http_key *own, const struct net_http_key 
 // In the way of the library.
 static bool key_has_proxy(const struct net_http_library *library, VALUE http)
 {
-    if (!library->enabled || !library->transport_pristine) return RTEST(rb_funcall(http, id_proxy_p, 0));
+    if (!net_http_library_does(library, HTTP_PRISTINE_TRANSPORT)) return RTEST(rb_funcall(http, id_proxy_p, 0));
     if (RTEST(rb_attr_get(http, iv_proxy_from_env))) return RTEST(rb_funcall(http, id_proxy_uri, 0));
     return RTEST(rb_attr_get(http, iv_proxy_address));
 }

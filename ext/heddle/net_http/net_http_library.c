@@ -101,7 +101,7 @@ VALUE net_http_library_buffered(const struct net_http_library *library, VALUE io
                                 const struct net_http_settings *settings, VALUE output)
 {
     VALUE klass = buffered_class(library), template = library->buffered_template;
-    if (!library->wrapping_pristine || !template || !net_http_library_of_shadow(klass)) {
+    if (!(library->pristine & HTTP_PRISTINE_WRAPPING) || !template || !net_http_library_of_shadow(klass)) {
         VALUE arguments[2] = {io, rb_hash_new()};
         rb_hash_aset(arguments[1], ID2SYM(rb_intern("read_timeout")), settings->read_timeout);
         rb_hash_aset(arguments[1], ID2SYM(rb_intern("write_timeout")), settings->write_timeout);
@@ -196,13 +196,21 @@ static const struct member values[] = {
     MEMBER(known_responses),
 };
 
+// In the order of their bits.
+static const char *const pristine_names[] = {"io",        "response", "request",  "upload",
+                                             "transport", "naming",   "wrapping", "making"};
 static const struct member flags[] = {
-    MEMBER(enabled),          MEMBER(io_pristine),        MEMBER(response_pristine),
-    MEMBER(request_pristine), MEMBER(transport_pristine), MEMBER(blank_ends),
-    MEMBER(folds_skip_empty), MEMBER(inflates),           MEMBER(upload_pristine),
-    MEMBER(making_pristine),  MEMBER(naming_pristine),    MEMBER(wrapping_pristine),
-    MEMBER(limits_heads),     MEMBER(limits_fields),
+    MEMBER(enabled),      MEMBER(blank_ends),    MEMBER(folds_skip_empty),
+    MEMBER(limits_heads), MEMBER(limits_fields), MEMBER(inflates),
 };
+
+static unsigned pristine_of(VALUE groups)
+{
+    unsigned pristine = 0;
+    for (unsigned i = 0; i < sizeof pristine_names / sizeof *pristine_names; i++)
+        if (RTEST(rb_hash_lookup(groups, ID2SYM(rb_intern(pristine_names[i]))))) pristine |= 1u << i;
+    return pristine;
+}
 
 // library.set(name, value): private to lib/heddle/net_http.
 static VALUE set(VALUE self, VALUE name, VALUE value)
@@ -221,8 +229,12 @@ static VALUE set(VALUE self, VALUE name, VALUE value)
             return value;
         }
     }
-    if (strcmp("segment", wanted) != 0) rb_raise(rb_eArgError, "a library has no %s", wanted);
-    library->segment = NUM2SIZET(value);
+    if (strcmp("pristine", wanted) == 0) {
+        library->pristine = pristine_of(value);
+    } else {
+        if (strcmp("segment", wanted) != 0) rb_raise(rb_eArgError, "a library has no %s", wanted);
+        library->segment = NUM2SIZET(value);
+    }
     return value;
 }
 
@@ -272,7 +284,7 @@ static VALUE http_of(VALUE self, VALUE http)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http(http);
-    return library && library->enabled && library->transport_pristine ? library->http : Qnil;
+    return net_http_library_does(library, HTTP_PRISTINE_TRANSPORT) ? library->http : Qnil;
 }
 
 // Library.starts?(class): the same for objects of this class.
@@ -280,7 +292,7 @@ static VALUE starts_p(VALUE self, VALUE klass)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http_class(klass);
-    return library && library->enabled && library->transport_pristine ? Qtrue : Qfalse;
+    return net_http_library_does(library, HTTP_PRISTINE_TRANSPORT) ? Qtrue : Qfalse;
 }
 
 // Library.makes?(http): whether a new object's variables may be set directly to their known values.
@@ -288,7 +300,7 @@ static VALUE makes_p(VALUE self, VALUE http)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http(http);
-    return library && library->enabled && library->making_pristine ? Qtrue : Qfalse;
+    return net_http_library_does(library, HTTP_PRISTINE_MAKING) ? Qtrue : Qfalse;
 }
 
 void net_http_library_init(VALUE klass)

@@ -20,6 +20,18 @@ enum net_http_fallback {
 // server could fill all memory with a head.
 enum { HTTP_NAME = 1024, HTTP_VALUE = 65536, HTTP_HEAD = 1 << 20 };
 
+// Groups of methods that are as shipped: what the Ruby class Pristine found last.
+enum net_http_pristine {
+    HTTP_PRISTINE_IO = 1 << 0,        // BufferedIO's methods
+    HTTP_PRISTINE_RESPONSE = 1 << 1,  // HTTPResponse's and HTTPHeader's
+    HTTP_PRISTINE_REQUEST = 1 << 2,   // HTTPGenericRequest's and HTTPHeader's
+    HTTP_PRISTINE_UPLOAD = 1 << 3,    // those that send a body_stream
+    HTTP_PRISTINE_TRANSPORT = 1 << 4, // Net::HTTP's
+    HTTP_PRISTINE_NAMING = 1 << 5,    // those for a session's Host
+    HTTP_PRISTINE_WRAPPING = 1 << 6,  // those that set a new BufferedIO's variables
+    HTTP_PRISTINE_MAKING = 1 << 7,    // those that set a new Net::HTTP's variables
+};
+
 struct net_http_library {
     struct net_http_library *next;
     VALUE shadow;       // the class that replaces BufferedIO
@@ -46,22 +58,22 @@ struct net_http_library {
     VALUE buffered_template;  // … of a new BufferedIO's instance variables; 0: unknown
     size_t segment;           // the most bytes per call of read_body's block
     bool enabled;
-    bool io_pristine;        // BufferedIO's methods are as shipped
-    bool response_pristine;  // HTTPResponse's and HTTPHeader's are
-    bool request_pristine;   // HTTPGenericRequest's and HTTPHeader's are
-    bool transport_pristine; // Net::HTTP's are
-    bool upload_pristine;    // the methods that send a body_stream are
-    bool making_pristine;    // a new Net::HTTP's variables are
-    bool wrapping_pristine;  // a new BufferedIO's are
-    bool naming_pristine;    // the methods for a session's Host are
-    bool blank_ends;         // a line of white space ends the head
-    bool folds_skip_empty;   // an empty continuation line adds nothing, not even the space
-    bool limits_heads;       // bounds lines and heads of replies: net-http 0.10 and later
-    bool limits_fields;      // bounds names and values of fields: later than net-http 0.2
-    bool inflates;           // adds Accept-Encoding to a request without it, and inflates the response
+    unsigned pristine; // bits of enum net_http_pristine
+    // What versions of the library do differently.
+    bool blank_ends;       // a line of white space ends the head
+    bool folds_skip_empty; // an empty continuation line adds nothing, not even the space
+    bool limits_heads;     // bounds lines and heads of replies: net-http 0.10 and later
+    bool limits_fields;    // bounds names and values of fields: later than net-http 0.2
+    bool inflates;         // adds Accept-Encoding to a request without it, and inflates the response
     uint64_t fast;
     uint64_t fallbacks[HTTP_FALLBACKS];
 };
+
+// Whether the fast path may do the work of this group of methods.
+static inline bool net_http_library_does(const struct net_http_library *library, enum net_http_pristine group)
+{
+    return library && library->enabled && library->pristine & group;
+}
 
 // The library of this shadow class, or NULL. This and the functions below find none outside the main Ractor.
 struct net_http_library *net_http_library_of_shadow(VALUE klass);

@@ -62,7 +62,8 @@ static bool plain_name(VALUE name)
 static VALUE name_and_port_of(const struct net_http_library *library, VALUE self)
 {
     VALUE name = rb_attr_get(self, iv_address), port = rb_attr_get(self, iv_port);
-    if (!library->naming_pristine || CLASS_OF(self) != library->http || !plain_name(name) || !FIXNUM_P(port))
+    if (!(library->pristine & HTTP_PRISTINE_NAMING) || CLASS_OF(self) != library->http || !plain_name(name) ||
+        !FIXNUM_P(port))
         return rb_funcall(self, id_addr_port, 0);
     if (FIX2LONG(port) == (RTEST(rb_attr_get(self, iv_use_ssl)) ? 443 : 80)) return name;
     char text[32];
@@ -76,9 +77,10 @@ static void supply_host(const struct net_http_library *library, VALUE self, VALU
     VALUE header = rb_attr_get(request, iv_header);
     if (RB_TYPE_P(header, T_HASH) && !NIL_P(rb_hash_lookup(header, host))) return;
     VALUE name_and_port = name_and_port_of(library, self);
-    if (RB_TYPE_P(header, T_HASH) && library->request_pristine && net_http_library_knows_request(library, request) &&
-        net_http_library_takes_fields(library) && !SPECIAL_CONST_P(name_and_port) &&
-        CLASS_OF(name_and_port) == rb_cString && RSTRING_LEN(name_and_port) <= HTTP_VALUE &&
+    if (RB_TYPE_P(header, T_HASH) && library->pristine & HTTP_PRISTINE_REQUEST &&
+        net_http_library_knows_request(library, request) && net_http_library_takes_fields(library) &&
+        !SPECIAL_CONST_P(name_and_port) && CLASS_OF(name_and_port) == rb_cString &&
+        RSTRING_LEN(name_and_port) <= HTTP_VALUE &&
         !memchr(RSTRING_PTR(name_and_port), '\r', (size_t)RSTRING_LEN(name_and_port)) &&
         !memchr(RSTRING_PTR(name_and_port), '\n', (size_t)RSTRING_LEN(name_and_port))) {
         rb_hash_aset(header, host, rb_ary_new_from_values(1, &name_and_port));
@@ -97,7 +99,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     bool looked = !NIL_P(socket) && net_http_exchange_looked(socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
-    if (!library || !library->enabled || !library->transport_pristine)
+    if (!net_http_library_does(library, HTTP_PRISTINE_TRANSPORT))
         return net_http_call_original(self, id_begin_transport, 1, &request, RB_NO_KEYWORDS);
     if (net_http_io_closed(socket)) return begin_by_stock(self, request);
     struct net_http_io io;
@@ -109,7 +111,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     } else if (RTEST(last) && !looked && transport_ended(&io)) {
         connect_again(self, socket);
     }
-    if (!library->request_pristine || RTEST(rb_attr_get(request, iv_uri))) {
+    if (!(library->pristine & HTTP_PRISTINE_REQUEST) || RTEST(rb_attr_get(request, iv_uri))) {
         rb_funcall(request, id_update_uri, 3, rb_funcall(self, id_address, 0), rb_funcall(self, id_port, 0),
                    rb_funcall(self, id_use_ssl, 0));
     }
@@ -167,7 +169,7 @@ static VALUE proxy_uri(VALUE self)
     if (RTEST(known)) return known;
     if (known == Qfalse) return Qnil;
     struct net_http_library *library = net_http_library_of_http(self);
-    if (!library || !library->enabled || !library->transport_pristine || may_name_a_proxy()) {
+    if (!net_http_library_does(library, HTTP_PRISTINE_TRANSPORT) || may_name_a_proxy()) {
         return net_http_call_original(self, id_original_proxy_uri, 0, NULL, RB_NO_KEYWORDS);
     }
     rb_ivar_set(self, iv_proxy_uri, Qfalse);

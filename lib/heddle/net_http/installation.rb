@@ -148,14 +148,13 @@ module Heddle
         @change = Object.new
         loop do
           change = @change
-          flags = @pristine.groups.transform_keys { |group| :"#{group}_pristine" }
-          known = {known_requests: @description.known_requests, known_responses: @description.known_responses}
-          tell(flags.merge(known))
+          tell(pristine: @pristine.groups, known_requests: @description.known_requests,
+            known_responses: @description.known_responses)
           break if change.equal?(@change)
         end
       rescue Exception # standard:disable Lint/RescueException
         # It is not known which methods have changed: the library itself does all work until the next change.
-        tell(Pristine::METHODS.to_h { |group, _| [:"#{group}_pristine", false] })
+        tell(pristine: {})
         raise
       end
 
