@@ -70,6 +70,18 @@ module ResourcePoolSuite
     assert_equal({open: 0, idle: 0, waiting: 0}, pool.stats)
   end
 
+  # Otherwise the next caller would get the same one first, again and again.
+  def test_one_whose_check_fails_or_is_interrupted_is_not_used_again
+    {IOError => -> { raise IOError }, Heddle::DeadlineExceeded => -> { sleep }}.each do |error, check|
+      setup
+      pool = pool(size: 2, check: ->(one) { one != 1 || check.call })
+      assert_equal 1, pool.with(&:itself)
+      assert_raises(error) { Heddle.deadline(0.05) { pool.with { flunk } } }
+      assert_equal [1], @closed
+      assert_equal [2, {open: 1, idle: 1, waiting: 0}], [pool.with(&:itself), pool.stats]
+    end
+  end
+
   def test_one_that_was_idle_or_lived_for_too_long
     {idle: 0.05, max_lifetime: 0.05}.each do |name, seconds|
       setup
@@ -116,6 +128,29 @@ module ResourcePoolSuite
     exit!([pool.stats[:open], @closed.sort, pool.with(&:itself), @closed.sort] == [0, [-2, -1], 3, [-2, -1]]) unless pid
     assert_predicate Process.wait2(pid).last, :success?
     assert_equal({open: 2, idle: 2, waiting: 0}, pool.stats)
+  end
+
+  # A trap handler that forks, say. The child may use the pool before the hook goes on.
+  def test_a_fork_in_a_hook
+    {reset: ->(pool) { pool.with { 1 } }, close: ->(pool) { pool.with { |one| pool.discard(one) } }}.each do |name, use|
+      setup
+      child = pool = nil
+      hook = lambda do |_|
+        next true unless @forks
+
+        @forks = false
+        child = fork || (pool.with(&:itself) && :child)
+      end
+      pool = Heddle::ResourcePool.new(:size => 3, name => hook) { @made += 1 }
+      pool.with { pool.with { 1 } }
+      @forks = true
+      use.call(pool)
+      if child == :child
+        pool.with { pool.with { pool.with { 1 } } }
+        exit!(pool.stats == {open: 3, idle: 3, waiting: 0})
+      end
+      assert_predicate Process.wait2(child).last, :success?
+    end
   end
 
   private

@@ -148,7 +148,8 @@ void resource_lease_fill(struct resource_lease *lease, bool handed_over)
         *resource = pool->idle[--pool->idle_count];
         lease->counted = true;
         VALUE object = resource->object;
-        if (resource_usable(lease) && pool->kind->check(pool->semaphore.self, object, handed_over)) return;
+        lease->ready = resource_usable(lease) && pool->kind->check(pool->semaphore.self, object, handed_over);
+        if (lease->ready) return;
         resource->object = Qnil; // the lease keeps the permit
         pool->kind->dispose(pool->semaphore.self, object);
     } else {
@@ -162,6 +163,7 @@ void resource_lease_fill(struct resource_lease *lease, bool handed_over)
     resource->generation = pool->generation;
     pool->kind->make(lease);
     resource->expires = resource_expiry(pool);
+    lease->ready = true;
 }
 
 static bool resource_discarded(const struct resource_pool *pool, VALUE object)
@@ -189,24 +191,22 @@ void resource_lease_end(struct resource_lease *lease, bool keep)
     int state = 0;
     if (!lease->permit) return;
     lease->permit = false;
-    if (lease->forks != fork_count()) { // its place is in the parent's pool
-        if (!NIL_P(object) && pool->kind->forget) pool->kind->forget(pool->semaphore.self, object);
-        return;
-    }
-    if (resource_discarded(pool, object) || NIL_P(object) || !resource_usable(lease)) keep = false;
-    if (keep && pool->kind->reset) keep = RTEST(rb_protect(resource_reset, (VALUE)lease, &state)) && !state;
-    if (keep && resource_usable(lease)) { // others have run meanwhile, perhaps
+    if (resource_discarded(pool, object) || NIL_P(object) || !lease->ready || !resource_usable(lease)) keep = false;
+    if (keep && pool->kind->reset && lease->forks == fork_count())
+        keep = RTEST(rb_protect(resource_reset, (VALUE)lease, &state)) && !state;
+    int raised = 0;
+    if (lease->forks != fork_count()) { // during the reset, perhaps; its place is in the parent's pool
+        if (!NIL_P(object) && pool->kind->forget) raised = resource_dispose(pool, pool->kind->forget, object);
+    } else if (keep && resource_usable(lease)) { // others have run meanwhile, perhaps
         if (pool->idle_span != DEADLINE_NEVER) lease->resource.since = deadline_now();
         HEDDLE_ASSERT(pool->idle_count < pool->idle_room);
         pool->idle[pool->idle_count++] = lease->resource;
         RB_OBJ_WRITTEN(pool->semaphore.self, Qundef, object);
     } else {
-        if (!NIL_P(object)) {
-            int raised = resource_dispose(pool, pool->kind->dispose, object);
-            if (raised) state = raised;
-        }
-        if (lease->counted) pool->open--;
+        if (lease->counted) pool->open--; // not behind the disposal, which may wait: in a child it is another pool's
+        if (!NIL_P(object)) raised = resource_dispose(pool, pool->kind->dispose, object);
     }
+    if (raised) state = raised;
     if (lease->forks == fork_count()) semaphore_release(&pool->semaphore);
     if (state) rb_jump_tag(state);
 }

@@ -34,12 +34,13 @@ struct resource_lease {
     unsigned forks;
     bool permit;
     bool counted; // in the pool's `open`
+    bool ready;   // neither its check nor its making has failed, or was interrupted
 };
 
 struct resource_kind {
     // Makes the lease's resource. What it has stored there when it raises is disposed of.
     void (*make)(struct resource_lease *lease);
-    // At a check-out: whether an idle one may be used. `handed_over`: it was in use a moment ago.
+    // At a check-out: whether an idle one may be used; not if this raises. `handed_over`: it was in use a moment ago.
     bool (*check)(VALUE pool, VALUE object, bool handed_over);
     bool (*reset)(VALUE pool, VALUE object);   // at a check-in: whether it may be used again; or NULL
     void (*dispose)(VALUE pool, VALUE object); // one that will not be used again
