@@ -9,7 +9,7 @@ ENV["MAKEFLAGS"] ||= "-j#{Etc.nprocessors}"
 ENV["HEDDLE_WERROR"] = "1"
 
 Rake::ExtensionTask.new("heddle", Gem::Specification.load("heddle.gemspec")) do |ext|
-  # One checkout serves several Rubies, so each minor version has a folder, which lib/heddle/native.rb finds.
+  # One checkout serves several Rubies, so each minor version has a folder, which lib/heddle/core/native.rb finds.
   ext.lib_dir = "lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}"
   ext.source_pattern = "**/*.{c,h}"
 end

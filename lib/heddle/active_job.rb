@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-require_relative "required_gem"
+require_relative "core/required_gem"
 Heddle::RequiredGem.load("active_job", "heddle/active_job", "activejob, 7.1 or later")
 require_relative "active_record"
-require_relative "job_limits"
+require_relative "jobs/limits"
 require_relative "jobs/within_callbacks"
 
 module Heddle

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "map" # brings runs and pools; the whole of Heddle may be about to be loaded
-require_relative "required_gem"
+require_relative "core/required_gem"
 Heddle::RequiredGem.load("active_support", "heddle/active_record", "activerecord, 7.1 or later")
 require "active_support/lazy_load_hooks"
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "required_gem"
+require_relative "core/required_gem"
 Heddle::RequiredGem.load("async", "heddle/async", "async, 2.0 or later")
 require "heddle"
 require_relative "async/scheduler"

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-require_relative "worker_threads"
+require_relative "core/worker_threads"
 
 module Heddle
   # Runs operations that would block the loop on a few Ruby threads, while other tasks continue: opening, closing and

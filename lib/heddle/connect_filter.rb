@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "after_fork"
+require_relative "core/after_fork"
 require_relative "connect_filter/guard"
 require_relative "connect_filter/public_addresses"
 

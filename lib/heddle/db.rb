@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "stream"
-require_relative "snapshot"
+require_relative "core/snapshot"
 require_relative "db/errors"
 
 module Heddle

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-require_relative "required_gem"
+require_relative "core/required_gem"
 %w[concurrent/errors concurrent/executor/executor_service].each do |path|
   Heddle::RequiredGem.load(path, "Heddle::Executor", "concurrent-ruby, 1.1 or later")
 end

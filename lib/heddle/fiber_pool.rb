@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "items"
+require_relative "core/items"
 require_relative "run"
 
 module Heddle

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-require_relative "required_gem"
+require_relative "core/required_gem"
 Heddle::RequiredGem.load("redis-client", "Heddle::Limit", "redis-client, 0.12 or later")
-require_relative "dropped_fiber"
+require_relative "core/dropped_fiber"
 require_relative "limit/errors"
 require_relative "limit/permit"
 require_relative "limit/coordinator"

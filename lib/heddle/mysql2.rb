@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-require_relative "required_gem"
+require_relative "core/required_gem"
 Heddle::RequiredGem.load("mysql2", "heddle/mysql2", "mysql2")
 require_relative "offload"
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "required_gem"
+require_relative "core/required_gem"
 Heddle::RequiredGem.load("active_support", "heddle/notifications", "activesupport")
 require "active_support/notifications"
 require_relative "../heddle"

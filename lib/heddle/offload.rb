@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "run"
-require_relative "worker_threads"
+require_relative "core/worker_threads"
 
 module Heddle
   # The threads of {Heddle.offload}.

@@ -2,7 +2,7 @@
 
 require_relative "run"
 require_relative "fiber_pool"
-require_relative "items"
+require_relative "core/items"
 require_relative "processes/frames"
 require_relative "processes/transfer"
 require_relative "processes/worker"

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "scheduler"
-require_relative "dropped_fiber"
+require_relative "core/dropped_fiber"
 
 module Heddle
   # A bounded number of resources (connections of other libraries, say), each lent to one task or thread at a time.

@@ -2,15 +2,15 @@
 
 require "socket" # the loop raises SocketError
 require_relative "version"
-require_relative "clock"
-require_relative "errors"
-require_relative "native"
-require_relative "loop"
+require_relative "core/clock"
+require_relative "core/errors"
+require_relative "core/native"
+require_relative "core/loop"
 require_relative "compat"
 require_relative "connect_filter"
-require_relative "after_fork"
-require_relative "dump"
-require_relative "loading"
+require_relative "core/after_fork"
+require_relative "core/dump"
+require_relative "core/loading"
 
 Heddle::AfterFork.register do
   Heddle::Scheduler.leave_parent

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../heddle"
-require_relative "required_gem"
+require_relative "core/required_gem"
 Heddle::RequiredGem.load("sequel", "heddle/sequel", "sequel")
 
 # Loads the extension +heddle+ (lib/sequel/extensions/heddle.rb) into each later Sequel::Database:

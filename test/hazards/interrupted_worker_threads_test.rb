@@ -2,7 +2,7 @@
 
 require "test_helper"
 require "heddle"
-require "heddle/worker_threads"
+require "heddle/core/worker_threads"
 
 runs_on rubies: :ends, backends: :one
 
@@ -37,7 +37,7 @@ class InterruptedWorkerThreadsTest < Minitest::Test
   def interrupted_at(moment, threads)
     seen, where = 0, nil
     trace = TracePoint.new(*EVENTS) do |point|
-      next unless point.path&.end_with?("heddle/worker_threads.rb")
+      next unless point.path&.end_with?("heddle/core/worker_threads.rb")
       next unless (seen += 1) == moment
 
       where = [point.event, point.lineno, point.method_id].inspect

@@ -37,7 +37,8 @@ class InstalledLabTest < Minitest::Test
       gem, cache = "#{folder}/gem", "#{folder}/cache"
       FileUtils.mkdir_p([gem, cache])
       FileUtils.cp_r(["#{LAB}/lib", "#{LAB}/ext"], gem)
-      FileUtils.cp(File.expand_path("../../lib/heddle/clock.rb", __dir__), "#{gem}/lib/heddle") # of the gem heddle
+      FileUtils.mkdir_p("#{gem}/lib/heddle/core") # of the gem heddle
+      FileUtils.cp(File.expand_path("../../lib/heddle/core/clock.rb", __dir__), "#{gem}/lib/heddle/core")
       FileUtils.rm_f(Dir["#{gem}/ext/server/heddle-server*"])
       FileUtils.chmod_R("a+rX,a-w", gem)
       FileUtils.chmod(0o755, folder)

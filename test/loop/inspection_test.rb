@@ -63,7 +63,7 @@ class InspectionTest < Minitest::Test
   # The frames of the dump itself are not part of it.
   def test_the_dumping_tasks_backtrace_begins_at_its_call
     text = Heddle.run { dumped }
-    refute_includes text, "heddle/dump.rb"
+    refute_includes text, "heddle/core/dump.rb"
     assert_includes text, __FILE__
   end
 

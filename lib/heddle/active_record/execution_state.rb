@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../inheritance"
+require_relative "../core/inheritance"
 
 module Heddle
   module ActiveRecordSupport

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../after_fork"
+require_relative "../core/after_fork"
 
 module Heddle
   module Compat

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "uri"
-require_relative "../without_password"
+require_relative "../core/without_password"
 
 module Heddle
   module DB

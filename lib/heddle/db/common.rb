@@ -5,7 +5,7 @@
 require "bigdecimal"
 require "date"
 require_relative "../db"
-require_relative "../dropped_fiber"
+require_relative "../core/dropped_fiber"
 require_relative "calendar"
 
 Heddle::DB.const_get(:PARTS).each { |name| Heddle::DB.const_get(name) }

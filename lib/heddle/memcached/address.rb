@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../without_password"
+require_relative "../core/without_password"
 
 module Heddle
   class Memcached

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
-require_relative "../after_fork"
+require_relative "../core/after_fork"
 
 module Heddle
   class Processes

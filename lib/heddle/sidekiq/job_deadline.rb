@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../job_limits"
+require_relative "../jobs/limits"
 require_relative "../jobs/within_callbacks"
 
 module Heddle

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../worker_threads"
+require_relative "../core/worker_threads"
 require_relative "refusing"
 
 module Heddle

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "openssl"
-require_relative "../file_stamp"
+require_relative "../core/file_stamp"
 
 module Heddle
   class Stream

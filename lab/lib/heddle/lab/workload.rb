@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require "heddle/clock"
+require "heddle/core/clock"
 
 module Heddle
   module Lab

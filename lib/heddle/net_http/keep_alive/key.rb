@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../file_stamp"
+require_relative "../../core/file_stamp"
 
 module Heddle
   module NetHTTP

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "scheduler"
+require_relative "../scheduler"
 
 module Heddle
   # A few Ruby threads that run blocks for callers that wait. Threads start on demand and end after an idle second.
