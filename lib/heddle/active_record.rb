@@ -87,9 +87,10 @@ module Heddle
         pools(fiber).any? { |pool| leases_to?(pool, fiber) }
       end
 
-      # @api private Returns a task's connections to their pools at its end, but not in a transaction: as Rails does at
+      # Returns a task's connections to their pools at its end, but not in a transaction: as Rails does at
       # the end of a request. The fiber that keeps such a connection is retired, so that ActiveRecord takes it back.
       #
+      # @api private
       # @param owner [Fiber, Thread] a thread keeps its connections, as in Rails
       # @return [void]
       def give_back(owner)

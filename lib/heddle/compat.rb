@@ -6,7 +6,9 @@
 # Each patch changes only code that runs under a Heddle::Scheduler. A test shows each defect with the patches off
 # (HEDDLE_COMPAT=off).
 module Heddle
-  # @api private Has a module for each defect, in a file of its own.
+  # Has a module for each defect, in a file of its own.
+  #
+  # @api private
   module Compat; end
 end
 

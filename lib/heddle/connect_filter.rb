@@ -18,7 +18,7 @@ module Heddle
     #   Heddle.connect_filter(Heddle::ConnectFilter::PUBLIC) { Net::HTTP.get(URI(url_of_a_stranger)) }
     PUBLIC = Ractor.make_shareable(PublicAddresses.new)
 
-    # A child that a task forks is no task: the task's filters become those of the child's thread.
+    # In a child that a task forks, the code no longer runs in a task: the thread gets the task's filters.
     AfterFork.register(-> { nested }) { |filters| keep(filters) }
 
     class << self

@@ -121,8 +121,9 @@ module Heddle
       #   db.query("select * from items where id in (:ids)", ids: Heddle::DB.list([7, 8]))
       def list(values) = List.new(values)
 
-      # @api private What a URL and options stand for, once for many connections.
+      # What a URL and options stand for, once for many connections.
       #
+      # @api private
       # @return [Array(Object, Hash)] for {.connect_with}
       def settings(url, options)
         driver = driver_for(Address.scheme(url))

@@ -203,7 +203,9 @@ module Heddle
 
     alias_method :to_s, :inspect
 
-    # @api private Called by a worker that has room.
+    # Called by a worker that has room.
+    #
+    # @api private
     # @return [Array, nil] a block and its arguments
     def take(worker)
       @lock.synchronize do
@@ -215,7 +217,9 @@ module Heddle
       end
     end
 
-    # @api private Takes back what a worker took and could not start.
+    # Takes back what a worker took and could not start.
+    #
+    # @api private
     def give_back(worker, work)
       @lock.synchronize do
         worker.gave_back
@@ -226,8 +230,10 @@ module Heddle
     # @api private
     def queue? = !@queue.empty?
 
-    # @api private Called by a worker that runs nothing: whether its thread is to end. If so, the executor no longer
+    # Called by a worker that runs nothing: whether its thread is to end. If so, the executor no longer
     # knows the worker.
+    #
+    # @api private
     def dismiss?(worker, idle)
       @lock.synchronize do
         next false if queue? || (@state == :running && !idle)
@@ -237,7 +243,9 @@ module Heddle
       end
     end
 
-    # @api private Called at the end of a worker's thread, however it ends.
+    # Called at the end of a worker's thread, however it ends.
+    #
+    # @api private
     def worker_ended(worker)
       @lock.synchronize do
         forget(worker)

@@ -147,8 +147,9 @@ module Heddle
       "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{@queue.size} queued#{closed}>"
     end
 
-    # @api private Accepts a block when there is room and earlier callers have had their turn.
+    # Accepts a block when there is room and earlier callers have had their turn.
     #
+    # @api private
     # @param wanted [#call, nil] if it returns false, the block is not accepted
     # @param tasks [Hash, nil] gets the task as a key before the task can start: an exception may prevent its return
     # @return [Task, nil] nil also when there is no room and no run that could make some
@@ -185,11 +186,15 @@ module Heddle
       end
     end
 
-    # @api private Called on a fiber whose task has ended.
+    # Called on a fiber whose task has ended.
+    #
+    # @api private
     # @return [Task, nil] the next task of this fiber
     def ended(task) = pass_on_place(task)
 
-    # @api private For a caller who waits for a task that is in the queue outside of any run.
+    # For a caller who waits for a task that is in the queue outside of any run.
+    #
+    # @api private
     def run_queue(timeout)
       Fiber.scheduler ? enter : wait(timeout)
     end

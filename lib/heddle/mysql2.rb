@@ -137,7 +137,9 @@ module Heddle
     end
     private_constant :Line
 
-    # @api private Prepended to Mysql2::Client.
+    # Prepended to Mysql2::Client.
+    #
+    # @api private
     module Client
       CONNECT_TIMEOUT = 120 # mysql2's own
       private_constant :CONNECT_TIMEOUT
@@ -175,7 +177,9 @@ module Heddle
       end
     end
 
-    # @api private Prepended to Mysql2::Statement.
+    # Prepended to Mysql2::Statement.
+    #
+    # @api private
     module Statement
       def execute(*, **)
         # A statement that was prepared before this file was loaded has no client.

@@ -28,7 +28,9 @@ module Heddle
         WORKERS.limit = count
       end
 
-      # @api private Runs the block on one of the threads; the calling fiber or thread waits.
+      # Runs the block on one of the threads; the calling fiber or thread waits.
+      #
+      # @api private
       def run(&block)
         WORKERS.run(block, grace: GRACE)
       end

@@ -48,7 +48,8 @@ class PostgreSQLConninfoTest < Minitest::Test
   def by_us(text)
     Conninfo.options(text)
   rescue ArgumentError => error
-    refute_match(/hush/, error.full_message)
+    # Not full_message, for which Ruby 4.0 parses this file each time.
+    refute_match(/hush/, [error, error.cause].compact.map(&:message).join(" "))
     :refused
   end
 

@@ -68,6 +68,13 @@ class ArchitectureTest < Minitest::Test
     assert_equal heights.sort.reverse, heights
   end
 
+  # doc/coverage.md tells which lines no test reaches.
+  def test_the_files_of_the_coverage_page_exist
+    named = File.read(File.join(ROOT, "doc/coverage.md")).scan(/`(\w+\.[ch])`/).flatten.uniq
+    assert_operator named.size, :>, 10
+    assert_empty named - Dir.glob("ext/**/*.{c,h}", base: ROOT).map { |path| File.basename(path) }
+  end
+
   private
 
   def with_layers

@@ -139,9 +139,9 @@ class InspectionTest < Minitest::Test
 
   def test_an_earlier_handler_is_called_after_the_dump
     out = assert_child(<<~RUBY)
-      Signal.trap("USR2") { |number| puts "restarted by \#{number}" }
+      Signal.trap("USR2") { |number| puts($restarted = "restarted by \#{number}") }
       Heddle.dump_on("USR2", $stdout)
-      Thread.new { Heddle.run { Process.kill(:USR2, $$) && sleep(0.01) } }.join
+      Thread.new { Heddle.run { Process.kill(:USR2, $$) && sleep(0.001) until $restarted } }.join
     RUBY
     assert_match(/\Aprocess \d+, thread .*: 1 task on .*\nrestarted by #{Signal.list["USR2"]}\n\z/m, out)
   end

@@ -101,7 +101,7 @@ class KeepAliveTest < Minitest::Test
     Net::BufferedIO.singleton_class.send(:remove_method, :new)
   end
 
-  # In the way of a library that only watches, see KeepAlive::Plainness.
+  # In the way of a library that only watches, see KeepAlive::OverrideDetector.
   def test_an_error_of_a_watcher_closes_the_connection
     server = serve
     out = assert_child(<<~RUBY)

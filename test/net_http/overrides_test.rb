@@ -78,7 +78,7 @@ class NetHTTPOverridesTest < Minitest::Test
   end
 
   def test_a_change_while_another_is_judged
-    Heddle::NetHTTP.const_get(:Pristine).prepend(Meanwhile)
+    Heddle::NetHTTP.const_get(:PatchDetector).prepend(Meanwhile)
     length = Net::HTTPHeader.instance_method(:content_length)
     called = false
     override = -> {

@@ -10,7 +10,7 @@ static inline bool earlier(const struct timer *a, const struct timer *b)
 static inline void put(struct timer_heap *heap, uint32_t index, struct timer *timer)
 {
     heap->nodes[index] = timer;
-    timer->place = index + 1;
+    timer->index = index + 1;
 }
 
 static void sift_up(struct timer_heap *heap, uint32_t index, struct timer *timer)
@@ -43,7 +43,7 @@ static void sift_down(struct timer_heap *heap, uint32_t index, struct timer *tim
 
 void timer_add(struct timer_heap *heap, struct timer *timer, deadline_t at)
 {
-    HEDDLE_ASSERT(timer->place == 0);
+    HEDDLE_ASSERT(timer->index == 0);
     if (heap->size == heap->capacity) {
         uint32_t capacity = heap->capacity ? heap->capacity * 2 : 64;
         REALLOC_N(heap->nodes, struct timer *, capacity);
@@ -56,9 +56,9 @@ void timer_add(struct timer_heap *heap, struct timer *timer, deadline_t at)
 
 void timer_cancel(struct timer_heap *heap, struct timer *timer)
 {
-    if (timer->place == 0) return;
-    uint32_t index = timer->place - 1;
-    timer->place = 0;
+    if (timer->index == 0) return;
+    uint32_t index = timer->index - 1;
+    timer->index = 0;
     struct timer *last = heap->nodes[--heap->size];
     if (last == timer) return;
     if (index > 0 && earlier(last, heap->nodes[(index - 1) / ARITY])) {

@@ -1,4 +1,4 @@
-// Timers of one loop: a 4-ary heap of intrusive nodes. A node knows its place, so that cancelling removes it: a million
+// Timers of one loop: a 4-ary heap of intrusive nodes. A node knows its index, so that cancelling removes it: a million
 // cancelled timers cost no memory.
 #ifndef HEDDLE_CANCEL_TIMER_H
 #define HEDDLE_CANCEL_TIMER_H
@@ -8,7 +8,7 @@
 struct timer {
     deadline_t at;
     uint64_t order;                      // equal deadlines: first come, first served
-    uint32_t place;                      // 1-based index in the heap; 0 if not in the heap
+    uint32_t index;                      // 1-based index in the heap; 0 if not in the heap
     void (*expire)(struct timer *timer); // called with the timer already out of the heap; must not run Ruby code
 };
 

@@ -176,7 +176,7 @@ static bool is_refusal(VALUE result)
 // The owner of what runs now: the task or fiber, or the thread.
 static VALUE current_holder(void)
 {
-    if (NIL_P(place_of_thread().scheduler)) return rb_thread_current();
+    if (NIL_P(context_of_thread().scheduler)) return rb_thread_current();
     const struct task *task = task_current();
     return task ? task->owner.self : rb_fiber_current();
 }

@@ -15,11 +15,11 @@ struct pending_closes *pending_closes_new(void);
 // Adds a reference, and returns the list.
 struct pending_closes *pending_closes_share(struct pending_closes *pending_closes);
 
-// Gives a reference up; the last one frees the list. NULL is no reference.
+// Gives a reference up; the last one frees the list. Ignores NULL.
 void pending_closes_release(struct pending_closes *pending_closes);
 
 // The connection gives its reference up: it is gone, or its server has closed all statements. Nothing is added to the
-// list any more. NULL is no reference.
+// list any more. Ignores NULL.
 void pending_closes_abandon(struct pending_closes *pending_closes);
 
 // Notes a close. Safe in a finalizer: allocates nothing of Ruby's, and raises nothing. A close for which there is no

@@ -70,7 +70,8 @@ void parking_begin(struct parking *parking, enum wait_kind kind);
 // then.
 void park(struct parking *parking);
 
-// Both, for a fiber that stays ready: it has its turn again among the other ready fibers.
+// parking_begin and park in one call, for a fiber that yields and stays ready: it runs again behind the fibers that are
+// ready now.
 void park_for_turn(struct parking parking);
 
 // Returns whether the wait is over, after park. False if the fiber was woken for an exception that a wait in a trap

@@ -95,8 +95,8 @@ void owner_arm_deadlines(struct wait_owner *owner)
 {
     if (!owner->chain->owner) return; // a thread's scope: the helper watches it
     for (struct scope *scope = owner->chain->innermost; scope; scope = scope->outer) {
-        if (scope->timer.place && !owner->chain->other_fibers) break; // then the outer scopes have theirs, too
-        if (!scope->timer.place && !scope->expired && scope->at != DEADLINE_NEVER) owner_arm_scope(scope);
+        if (scope->timer.index && !owner->chain->other_fibers) break; // then the outer scopes have theirs, too
+        if (!scope->timer.index && !scope->expired && scope->at != DEADLINE_NEVER) owner_arm_scope(scope);
         if (scope_hides_outer(scope)) break;
     }
 }

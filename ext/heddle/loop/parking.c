@@ -117,7 +117,7 @@ static bool wakeable(enum wait_kind kind)
 
 void parking_detach(struct loop *loop, struct loop_wait *wait)
 {
-    if (wait->timer.place) timer_cancel(&loop->timers, &wait->timer);
+    if (wait->timer.index) timer_cancel(&loop->timers, &wait->timer);
     if (wait->state == WAIT_READY && wait->kind != WAIT_MEMBER) ready_remove(loop, wait);
     descriptor_leave(&loop->poller, wait);
     unindex_wait(loop, wait);

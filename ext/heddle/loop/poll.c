@@ -13,8 +13,8 @@ struct poll_set {
     struct pollfd *asked; // [0] is the wake-up descriptor's entry
     nfds_t count;
     nfds_t capacity;
-    nfds_t *places; // by descriptor: its index in `asked`, or 0
-    int place_capacity;
+    nfds_t *indices; // by descriptor: its index in `asked`, or 0
+    int index_capacity;
     int found;
 };
 
@@ -45,40 +45,40 @@ static void close_set(void *state, bool forked)
     (void)forked;
     struct poll_set *set = state;
     xfree(set->asked);
-    xfree(set->places);
+    xfree(set->indices);
     xfree(set);
 }
 
-static nfds_t *place_of(struct poll_set *set, int descriptor)
+static nfds_t *index_of(struct poll_set *set, int descriptor)
 {
-    if (descriptor >= set->place_capacity) {
+    if (descriptor >= set->index_capacity) {
         int capacity = poller_table_capacity(descriptor);
-        REALLOC_N(set->places, nfds_t, capacity);
-        memset(set->places + set->place_capacity, 0, (size_t)(capacity - set->place_capacity) * sizeof(nfds_t));
-        set->place_capacity = capacity;
+        REALLOC_N(set->indices, nfds_t, capacity);
+        memset(set->indices + set->index_capacity, 0, (size_t)(capacity - set->index_capacity) * sizeof(nfds_t));
+        set->index_capacity = capacity;
     }
-    return &set->places[descriptor];
+    return &set->indices[descriptor];
 }
 
-static void remove_at(struct poll_set *set, nfds_t place)
+static void remove_at(struct poll_set *set, nfds_t index)
 {
     nfds_t last = --set->count;
-    set->places[set->asked[place].fd] = 0;
-    if (place == last) return;
-    set->asked[place] = set->asked[last];
-    set->places[set->asked[place].fd] = place;
+    set->indices[set->asked[index].fd] = 0;
+    if (index == last) return;
+    set->asked[index] = set->asked[last];
+    set->indices[set->asked[index].fd] = index;
 }
 
 static int poll_arm(void *state, struct loop_wait *wait, short asked)
 {
     struct poll_set *set = state;
-    nfds_t *place = place_of(set, wait->descriptor);
-    if (!*place) {
+    nfds_t *index = index_of(set, wait->descriptor);
+    if (!*index) {
         reserve(set);
-        *place = set->count++;
-        set->asked[*place] = (struct pollfd){.fd = wait->descriptor};
+        *index = set->count++;
+        set->asked[*index] = (struct pollfd){.fd = wait->descriptor};
     }
-    set->asked[*place].events = asked;
+    set->asked[*index].events = asked;
     return 0;
 }
 
@@ -86,8 +86,8 @@ static void disarm(void *state, struct loop_wait *wait, bool last)
 {
     struct poll_set *set = state;
     if (!last) return; // what only this wait asked for may end one poll more
-    nfds_t place = *place_of(set, wait->descriptor);
-    if (place) remove_at(set, place); // otherwise the number was closed, which has ended all waits for it
+    nfds_t index = *index_of(set, wait->descriptor);
+    if (index) remove_at(set, index); // otherwise the number was closed, which has ended all waits for it
 }
 
 static int wait_set(void *state, int64_t timeout, deadline_t until)
@@ -100,10 +100,10 @@ static int wait_set(void *state, int64_t timeout, deadline_t until)
     return errno == EINTR ? 0 : errno;
 }
 
-static void end_waits(struct poll_set *set, struct poller *poller, nfds_t place)
+static void end_waits(struct poll_set *set, struct poller *poller, nfds_t index)
 {
-    struct pollfd asked = set->asked[place];
-    remove_at(set, place);
+    struct pollfd asked = set->asked[index];
+    remove_at(set, index);
     if (asked.revents & POLLNVAL) {
         poller_descriptor_gone(poller, asked.fd, EBADF);
     } else {
@@ -120,9 +120,9 @@ static void collect_in_any_order(struct poll_set *set, struct poller *poller)
     }
     for (; count > 0; count--) {
         uint32_t drawn = simulated_draw((uint32_t)count);
-        nfds_t place = *place_of(set, ready[drawn]);
+        nfds_t index = *index_of(set, ready[drawn]);
         ready[drawn] = ready[count - 1];
-        if (place && set->asked[place].revents) end_waits(set, poller, place);
+        if (index && set->asked[index].revents) end_waits(set, poller, index);
     }
     xfree(ready);
 }

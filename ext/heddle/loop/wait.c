@@ -23,7 +23,7 @@ struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind)
 {
     if (!slab->free) grow(slab);
     struct loop_wait *wait = slab->free;
-    HEDDLE_ASSERT(wait->state == WAIT_FREE && wait->timer.place == 0 && !wait->armed);
+    HEDDLE_ASSERT(wait->state == WAIT_FREE && wait->timer.index == 0 && !wait->armed);
     slab->free = wait->next;
     wait->fiber = 0;
     wait->exception = wait->blocker = wait->value = 0;
@@ -40,7 +40,7 @@ struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind)
 
 void wait_release(struct wait_slab *slab, struct loop_wait *wait)
 {
-    HEDDLE_ASSERT(wait->state != WAIT_FREE && wait->timer.place == 0 && !wait->armed);
+    HEDDLE_ASSERT(wait->state != WAIT_FREE && wait->timer.index == 0 && !wait->armed);
     wait->state = WAIT_FREE;
     wait->generation++;
     wait->fiber = 0;

@@ -144,10 +144,10 @@ static VALUE claim_next(VALUE self)
 static bool find_place(struct connecting *call)
 {
     if (!enabled) return false;
-    struct place place = place_of_fiber();
-    call->loop = place.loop;
+    struct context context = context_of_fiber();
+    call->loop = context.loop;
     if (!call->loop) {
-        if (!NIL_P(place.scheduler)) return false;
+        if (!NIL_P(context.scheduler)) return false;
         if (deadline_in_force() != DEADLINE_NEVER || was_claimed()) return true;
         return connect_filter_asks() && in_main_ractor();
     }

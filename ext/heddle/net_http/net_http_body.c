@@ -164,7 +164,7 @@ static VALUE read_body_0(VALUE self, VALUE destination)
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     uint64_t length = 0;
     enum framing framing = FOR_STOCK;
-    if (library && library->pristine & HTTP_PRISTINE_RESPONSE &&
+    if (library && library->unpatched & HTTP_UNPATCHED_RESPONSE &&
         net_http_library_knows_responses(library, CLASS_OF(self)))
         framing = framing_of(self, &length);
     size_t limit = 0;

@@ -72,7 +72,7 @@ static VALUE connection_initialize(VALUE self, VALUE key, VALUE http)
     struct net_http_connection *connection = net_http_connection_get(self);
     VALUE buffered = rb_attr_get(http, iv_socket);
     connection->values = net_http_key_of(key);
-    for (VALUE *value = &connection->values.session_class; value <= &connection->values.place; value++)
+    for (VALUE *value = &connection->values.session_class; value <= &connection->values.endpoint; value++)
         RB_OBJ_WRITTEN(self, Qundef, *value);
     RB_OBJ_WRITE(self, &connection->key, key);
     RB_OBJ_WRITE(self, &connection->io, rb_attr_get(buffered, iv_io));

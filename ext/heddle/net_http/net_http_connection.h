@@ -1,5 +1,5 @@
 // A connection that may outlive its session: KeepAlive::Connection. It hangs on the BufferedIO of the session that has
-// it, or is in the store (net_http_places.h); never both.
+// it, or is in the store (net_http_keyed_table.h); never both.
 #ifndef HEDDLE_NET_HTTP_NET_HTTP_CONNECTION_H
 #define HEDDLE_NET_HTTP_NET_HTTP_CONNECTION_H
 
@@ -14,7 +14,7 @@ enum net_http_state {
     NET_HTTP_REUSABLE,    // after an exchange that was whole
     NET_HTTP_UNCERTAIN,   // after one of whose end there is a doubt: the next one will tell
     NET_HTTP_IDLE,        // without a session
-    NET_HTTP_PINNED,      // never kept, whatever follows
+    NET_HTTP_PINNED,      // bound to this session: closed afterwards
     NET_HTTP_STATES,
 };
 

@@ -176,7 +176,7 @@ static VALUE read_new(VALUE self, VALUE socket)
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     struct net_http_io io;
     size_t limit;
-    if (!library || !(library->pristine & HTTP_PRISTINE_RESPONSE) || self != library->response ||
+    if (!library || !(library->unpatched & HTTP_UNPATCHED_RESPONSE) || self != library->response ||
         !net_http_library_head_limit(library, &limit) || !net_http_io_open(&io, socket)) {
         return net_http_call_original(self, id_read_new, 1, &socket, RB_NO_KEYWORDS);
     }

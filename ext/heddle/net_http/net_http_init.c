@@ -20,7 +20,7 @@ void net_http_connection_init(VALUE keep_alive);
 void net_http_kept_init(VALUE keep_alive);
 void net_http_session_init(VALUE keep_alive);
 void net_http_exchange_init(VALUE keep_alive);
-void net_http_places_init(VALUE keep_alive);
+void net_http_keyed_table_init(VALUE keep_alive);
 
 /*
  * @api private Library.define(subject, module) -> module
@@ -59,6 +59,6 @@ void Init_heddle_net_http(void)
     net_http_kept_init(keep_alive);
     net_http_session_init(keep_alive);
     net_http_exchange_init(keep_alive);
-    net_http_places_init(keep_alive);
+    net_http_keyed_table_init(keep_alive);
     rb_ext_ractor_safe(false);
 }

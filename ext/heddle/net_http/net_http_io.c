@@ -43,7 +43,7 @@ bool net_http_io_open(struct net_http_io *io, VALUE self)
         return library ? fall_back(library, HTTP_FALLBACK_OVERRIDE) : false;
     }
     if (!library->enabled) return fall_back(library, HTTP_FALLBACK_DISABLED);
-    if (!(library->pristine & HTTP_PRISTINE_IO)) return fall_back(library, HTTP_FALLBACK_OVERRIDE);
+    if (!(library->unpatched & HTTP_UNPATCHED_IO)) return fall_back(library, HTTP_FALLBACK_OVERRIDE);
     if (RTEST(rb_attr_get(self, iv_debug_output))) return fall_back(library, HTTP_FALLBACK_DEBUG_OUTPUT);
     io->calling = false;
     io->inflated = false;

@@ -16,7 +16,7 @@ struct net_http_io {
     struct net_http_library *library;
     int descriptor;
     bool tls;
-    uint8_t records; // TLS records read so far, counted until as_shipped is checked
+    uint8_t records; // TLS records read so far, counted until unpatched is checked
     bool bypasses;   // skip SSLSocket's read_nonblock in Ruby and call the C method that it calls
     bool inflated;   // the body will probably be inflated: one piece may become a thousand
     bool calling;    // inside the destination's code: its exceptions are not reading errors

@@ -1,5 +1,5 @@
-// What the rest of this layer tells lib/heddle/net_http/keep_alive, which keeps connections for later sessions, and
-// asks of it.
+// Interface between the C code of requests and lib/heddle/net_http/keep_alive, which keeps connections for later
+// sessions.
 #ifndef HEDDLE_NET_HTTP_NET_HTTP_KEPT_H
 #define HEDDLE_NET_HTTP_NET_HTTP_KEPT_H
 

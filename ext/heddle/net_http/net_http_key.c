@@ -9,39 +9,39 @@ static st_index_t key_hash_of(VALUE object)
     return (st_index_t)(FIXNUM_P(object) ? object : rb_hash(object));
 }
 
-static VALUE key_place(VALUE host, VALUE port)
+static VALUE key_endpoint(VALUE host, VALUE port)
 {
     st_index_t number = key_hash_of(host) ^ (key_hash_of(port) * 0x9E3779B97F4A7C15);
     return LONG2FIX((long)number >> 2);
 }
 
-// The place is computed once: a program's own object may have another hash later.
+// The number is computed once: a program's own object may have another hash later.
 struct net_http_key net_http_key_of(VALUE key)
 {
-    VALUE host = rb_attr_get(key, iv_host), port = rb_attr_get(key, iv_port), place = rb_attr_get(key, iv_place);
-    if (NIL_P(place)) rb_ivar_set(key, iv_place, place = key_place(host, port));
+    VALUE host = rb_attr_get(key, iv_host), port = rb_attr_get(key, iv_port), endpoint = rb_attr_get(key, iv_endpoint);
+    if (NIL_P(endpoint)) rb_ivar_set(key, iv_endpoint, endpoint = key_endpoint(host, port));
     return (struct net_http_key){.session_class = rb_attr_get(key, iv_session_class),
                                  .host = host,
                                  .port = port,
                                  .settings = rb_attr_get(key, iv_settings),
                                  .objects = rb_attr_get(key, iv_objects),
-                                 .place = place};
+                                 .endpoint = endpoint};
 }
 
 struct net_http_key net_http_bare_key(VALUE session_class, VALUE host, VALUE port)
 {
-    return (struct net_http_key){session_class, host, port, Qnil, Qnil, key_place(host, port)};
+    return (struct net_http_key){session_class, host, port, Qnil, Qnil, key_endpoint(host, port)};
 }
 
 void net_http_key_mark(const struct net_http_key *key)
 {
-    for (const VALUE *value = &key->session_class; value <= &key->place; value++)
+    for (const VALUE *value = &key->session_class; value <= &key->endpoint; value++)
         rb_gc_mark_movable(*value);
 }
 
 void net_http_key_compact(struct net_http_key *key)
 {
-    for (VALUE *value = &key->session_class; value <= &key->place; value++)
+    for (VALUE *value = &key->session_class; value <= &key->endpoint; value++)
         *value = rb_gc_location(*value);
 }
 
@@ -79,7 +79,7 @@ bool net_http_key_eql(const struct net_http_key *own, const struct net_http_key 
 // In the way of the library.
 static bool key_has_proxy(const struct net_http_library *library, VALUE http)
 {
-    if (!net_http_library_does(library, HTTP_PRISTINE_TRANSPORT)) return RTEST(rb_funcall(http, id_proxy_p, 0));
+    if (!net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT)) return RTEST(rb_funcall(http, id_proxy_p, 0));
     if (RTEST(rb_attr_get(http, iv_proxy_from_env))) return RTEST(rb_funcall(http, id_proxy_uri, 0));
     return RTEST(rb_attr_get(http, iv_proxy_address));
 }

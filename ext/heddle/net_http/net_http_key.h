@@ -8,7 +8,7 @@
 // What a KeepAlive::Key holds, or the same of a Net::HTTP whose connection depends on host and port alone.
 struct net_http_key {
     VALUE session_class, host, port, settings, objects;
-    VALUE place; // a number for host and port; two of them rarely have the same
+    VALUE endpoint; // a number for host and port; two of them rarely have the same
 };
 
 struct net_http_key net_http_key_of(VALUE key);

@@ -101,7 +101,7 @@ VALUE net_http_library_buffered(const struct net_http_library *library, VALUE io
                                 const struct net_http_settings *settings, VALUE output)
 {
     VALUE klass = buffered_class(library), template = library->buffered_template;
-    if (!(library->pristine & HTTP_PRISTINE_WRAPPING) || !template || !net_http_library_of_shadow(klass)) {
+    if (!(library->unpatched & HTTP_UNPATCHED_WRAPPING) || !template || !net_http_library_of_shadow(klass)) {
         VALUE arguments[2] = {io, rb_hash_new()};
         rb_hash_aset(arguments[1], ID2SYM(rb_intern("read_timeout")), settings->read_timeout);
         rb_hash_aset(arguments[1], ID2SYM(rb_intern("write_timeout")), settings->write_timeout);
@@ -197,19 +197,19 @@ static const struct member values[] = {
 };
 
 // In the order of their bits.
-static const char *const pristine_names[] = {"io",        "response", "request",  "upload",
+static const char *const unpatched_names[] = {"io",        "response", "request",  "upload",
                                              "transport", "naming",   "wrapping", "making"};
 static const struct member flags[] = {
     MEMBER(enabled),      MEMBER(blank_ends),    MEMBER(folds_skip_empty),
     MEMBER(limits_heads), MEMBER(limits_fields), MEMBER(inflates),
 };
 
-static unsigned pristine_of(VALUE groups)
+static unsigned unpatched_of(VALUE groups)
 {
-    unsigned pristine = 0;
-    for (unsigned i = 0; i < sizeof pristine_names / sizeof *pristine_names; i++)
-        if (RTEST(rb_hash_lookup(groups, ID2SYM(rb_intern(pristine_names[i]))))) pristine |= 1u << i;
-    return pristine;
+    unsigned unpatched = 0;
+    for (unsigned i = 0; i < sizeof unpatched_names / sizeof *unpatched_names; i++)
+        if (RTEST(rb_hash_lookup(groups, ID2SYM(rb_intern(unpatched_names[i]))))) unpatched |= 1u << i;
+    return unpatched;
 }
 
 // library.set(name, value): private to lib/heddle/net_http.
@@ -229,8 +229,8 @@ static VALUE set(VALUE self, VALUE name, VALUE value)
             return value;
         }
     }
-    if (strcmp("pristine", wanted) == 0) {
-        library->pristine = pristine_of(value);
+    if (strcmp("unpatched", wanted) == 0) {
+        library->unpatched = unpatched_of(value);
     } else {
         if (strcmp("segment", wanted) != 0) rb_raise(rb_eArgError, "a library has no %s", wanted);
         library->segment = NUM2SIZET(value);
@@ -284,7 +284,7 @@ static VALUE http_of(VALUE self, VALUE http)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http(http);
-    return net_http_library_does(library, HTTP_PRISTINE_TRANSPORT) ? library->http : Qnil;
+    return net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT) ? library->http : Qnil;
 }
 
 // Library.starts?(class): the same for objects of this class.
@@ -292,7 +292,7 @@ static VALUE starts_p(VALUE self, VALUE klass)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http_class(klass);
-    return net_http_library_does(library, HTTP_PRISTINE_TRANSPORT) ? Qtrue : Qfalse;
+    return net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT) ? Qtrue : Qfalse;
 }
 
 // Library.makes?(http): whether a new object's variables may be set directly to their known values.
@@ -300,7 +300,7 @@ static VALUE makes_p(VALUE self, VALUE http)
 {
     (void)self;
     struct net_http_library *library = net_http_library_of_http(http);
-    return net_http_library_does(library, HTTP_PRISTINE_MAKING) ? Qtrue : Qfalse;
+    return net_http_library_does(library, HTTP_UNPATCHED_MAKING) ? Qtrue : Qfalse;
 }
 
 void net_http_library_init(VALUE klass)

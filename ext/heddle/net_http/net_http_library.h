@@ -16,20 +16,20 @@ enum net_http_fallback {
     HTTP_FALLBACKS
 };
 
-// The limits of a field's name and value, as HTTPHeader has them as shipped, and of a head. Before net-http 0.10 a
+// The limits of a field's name and value, as HTTPHeader has them unpatched, and of a head. Before net-http 0.10 a
 // server could fill all memory with a head.
 enum { HTTP_NAME = 1024, HTTP_VALUE = 65536, HTTP_HEAD = 1 << 20 };
 
-// Groups of methods that are as shipped: what the Ruby class Pristine found last.
-enum net_http_pristine {
-    HTTP_PRISTINE_IO = 1 << 0,        // BufferedIO's methods
-    HTTP_PRISTINE_RESPONSE = 1 << 1,  // HTTPResponse's and HTTPHeader's
-    HTTP_PRISTINE_REQUEST = 1 << 2,   // HTTPGenericRequest's and HTTPHeader's
-    HTTP_PRISTINE_UPLOAD = 1 << 3,    // those that send a body_stream
-    HTTP_PRISTINE_TRANSPORT = 1 << 4, // Net::HTTP's
-    HTTP_PRISTINE_NAMING = 1 << 5,    // those for a session's Host
-    HTTP_PRISTINE_WRAPPING = 1 << 6,  // those that set a new BufferedIO's variables
-    HTTP_PRISTINE_MAKING = 1 << 7,    // those that set a new Net::HTTP's variables
+// Groups of methods that are unpatched: what the Ruby class PatchDetector found last.
+enum net_http_unpatched {
+    HTTP_UNPATCHED_IO = 1 << 0,        // BufferedIO's methods
+    HTTP_UNPATCHED_RESPONSE = 1 << 1,  // HTTPResponse's and HTTPHeader's
+    HTTP_UNPATCHED_REQUEST = 1 << 2,   // HTTPGenericRequest's and HTTPHeader's
+    HTTP_UNPATCHED_UPLOAD = 1 << 3,    // those that send a body_stream
+    HTTP_UNPATCHED_TRANSPORT = 1 << 4, // Net::HTTP's
+    HTTP_UNPATCHED_NAMING = 1 << 5,    // those for a session's Host
+    HTTP_UNPATCHED_WRAPPING = 1 << 6,  // those that set a new BufferedIO's variables
+    HTTP_UNPATCHED_MAKING = 1 << 7,    // those that set a new Net::HTTP's variables
 };
 
 struct net_http_library {
@@ -49,16 +49,16 @@ struct net_http_library {
     VALUE idempotent_methods; // Net::HTTP's Array of the methods whose requests it makes again
     VALUE response;           // Net::HTTPResponse
     VALUE header;             // Net::HTTPHeader
-    VALUE known_responses;    // its subclasses as shipped, made without calling new
+    VALUE known_responses;    // its subclasses, unpatched, made without calling new
     VALUE request;            // Net::HTTPGenericRequest
-    VALUE known_requests;     // it and its subclasses as shipped, sent without calling their methods
+    VALUE known_requests;     // it and its subclasses, unpatched, sent without calling their methods
     VALUE response_template;  // names and values of a new response's instance variables
     VALUE request_template;   // … of a new request's
     VALUE request_fields;     // names and values of the fields that each request has
     VALUE buffered_template;  // … of a new BufferedIO's instance variables; 0: unknown
     size_t segment;           // the most bytes per call of read_body's block
     bool enabled;
-    unsigned pristine; // bits of enum net_http_pristine
+    unsigned unpatched; // bits of enum net_http_unpatched
     // What versions of the library do differently.
     bool blank_ends;       // a line of white space ends the head
     bool folds_skip_empty; // an empty continuation line adds nothing, not even the space
@@ -70,15 +70,15 @@ struct net_http_library {
 };
 
 // Whether the fast path may do the work of this group of methods.
-static inline bool net_http_library_does(const struct net_http_library *library, enum net_http_pristine group)
+static inline bool net_http_library_does(const struct net_http_library *library, enum net_http_unpatched group)
 {
-    return library && library->enabled && library->pristine & group;
+    return library && library->enabled && library->unpatched & group;
 }
 
 // The library of this shadow class, or NULL. This and the functions below find none outside the main Ractor.
 struct net_http_library *net_http_library_of_shadow(VALUE klass);
 
-// Returns whether the request's class is as shipped: not a subclass or a singleton class, which may override methods.
+// Returns whether the request's class is unpatched: not a subclass or a singleton class, which may override methods.
 bool net_http_library_knows_request(const struct net_http_library *library, VALUE request);
 
 // The same of a class of responses.

@@ -10,7 +10,7 @@
     IV(address) IV(body) IV(body_data) IV(body_stream) IV(close_on_empty_response) IV(code) IV(continue_timeout) \
     IV(debug_output) IV(decode_content) IV(header) IV(host) IV(http_version) IV(ignore_eof) IV(io) IV(ipaddr) \
     IV(keep_alive_timeout) IV(key) IV(last_communicated) IV(local_host) IV(local_port) IV(max_retries) IV(message) \
-    IV(method) IV(objects) IV(path) IV(place) IV(port) IV(proxy_address) IV(proxy_from_env) IV(proxy_uri) IV(rbuf) \
+    IV(method) IV(objects) IV(path) IV(endpoint) IV(port) IV(proxy_address) IV(proxy_from_env) IV(proxy_uri) IV(rbuf) \
     IV(rbuf_empty) IV(rbuf_offset) IV(rbuffer) IV(read_timeout) IV(request_has_body) IV(response_has_body) \
     IV(session_class) IV(settings) IV(socket) IV(ssl_context) IV(uri) IV(use_ssl) IV(write_timeout)
 

@@ -1,8 +1,8 @@
-// Reads a body to its destination: to the end of a String here, to any other object in net_http_sink.c.
+// Reads a body to its destination: to the end of a String here, to any other object in net_http_body_writer.c.
 #include "budget.h"
 #include "net_http/net_http_io.h"
-#include "net_http/net_http_nogvl.h"
-#include "net_http/net_http_sink.h"
+#include "net_http/net_http_without_gvl.h"
+#include "net_http/net_http_body_writer.h"
 #include "net_http/net_http_string.h"
 #include "net_http/net_http_tls.h"
 #include "net_http/net_http_wait.h"
@@ -14,7 +14,7 @@
 #include <poll.h>
 #include <ruby/encoding.h>
 
-enum { NOGVL = 65536 }; // as much room or more is filled without the GVL
+enum { WITHOUT_GVL = 65536 }; // as much room or more is filled without the GVL
 
 // A String to receive into. As in stock, a byte above 127 makes it binary, whatever its encoding was.
 struct target {
@@ -26,7 +26,7 @@ struct target {
     bool high;
     bool ended;
     VALUE scratch; // for TLS records
-    struct net_http_nogvl transfer;
+    struct net_http_without_gvl transfer;
 };
 
 // Counts bytes that are already at the String's end.
@@ -45,13 +45,13 @@ static void append(struct target *target, const void *bytes, size_t count)
     arrived(target, count);
 }
 
-static VALUE run_nogvl(VALUE argument)
+static VALUE run_without_gvl(VALUE argument)
 {
-    net_http_nogvl_receive((struct net_http_nogvl *)argument);
+    net_http_without_gvl_receive((struct net_http_without_gvl *)argument);
     return Qnil;
 }
 
-static VALUE end_nogvl(VALUE argument)
+static VALUE end_without_gvl(VALUE argument)
 {
     struct target *target = (struct target *)argument;
     rb_str_unlocktmp(target->string);
@@ -60,16 +60,16 @@ static VALUE end_nogvl(VALUE argument)
 }
 
 // Without the GVL until the room is full.
-static void receive_nogvl(struct target *target, size_t room)
+static void receive_without_gvl(struct target *target, size_t room)
 {
     struct net_http_io *io = target->io;
-    target->transfer = (struct net_http_nogvl){.socket = io->io,
+    target->transfer = (struct net_http_without_gvl){.socket = io->io,
                                                .descriptor = io->descriptor,
                                                .bytes = (uint8_t *)RSTRING_END(target->string),
                                                .length = room,
                                                .span = net_http_io_read_span(io)};
     rb_str_locktmp(target->string);
-    rb_ensure(run_nogvl, (VALUE)&target->transfer, end_nogvl, (VALUE)target);
+    rb_ensure(run_without_gvl, (VALUE)&target->transfer, end_without_gvl, (VALUE)target);
     budget_spend(target->transfer.moved);
     int result = target->transfer.result;
     if (result == 0) {
@@ -100,7 +100,7 @@ static void receive_tls(struct target *target)
 static void receive_plain(struct target *target)
 {
     size_t room = net_http_growth_room(&target->growth, target->left);
-    if (room >= NOGVL && !net_http_scheduled()) return receive_nogvl(target, room);
+    if (room >= WITHOUT_GVL && !net_http_scheduled()) return receive_without_gvl(target, room);
     ssize_t count = io_receive(target->io->descriptor, RSTRING_END(target->string), room);
     if (count > 0) {
         arrived(target, (size_t)count);
@@ -176,5 +176,5 @@ static bool is_plain_string(VALUE destination)
 bool net_http_io_read(struct net_http_io *io, uint64_t length, VALUE destination)
 {
     return is_plain_string(destination) ? read_into_string(io, length, destination)
-                                        : net_http_sink_read(io, length, destination);
+                                        : net_http_body_writer_read(io, length, destination);
 }

@@ -156,7 +156,7 @@ static VALUE send_string(struct net_http_io *io, VALUE self, VALUE version, VALU
 static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
-    if (!library || !(library->pristine & HTTP_PRISTINE_REQUEST)) return Qfalse;
+    if (!library || !(library->unpatched & HTTP_UNPATCHED_REQUEST)) return Qfalse;
     if (!net_http_library_knows_request(library, self)) return Qfalse;
     struct net_http_io io;
     VALUE body = rb_attr_get(self, iv_body), stream = rb_attr_get(self, iv_body_stream);
@@ -164,7 +164,7 @@ static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
         if (!RB_TYPE_P(body, T_STRING) || asks_first(self, socket)) return Qfalse;
     } else if (RTEST(stream)) {
         struct net_http_source source;
-        if (!(library->pristine & HTTP_PRISTINE_UPLOAD) || asked_for_pieces() || !net_http_source_of(stream, &source))
+        if (!(library->unpatched & HTTP_UNPATCHED_UPLOAD) || asked_for_pieces() || !net_http_source_of(stream, &source))
             return Qfalse;
         return net_http_io_open(&io, socket) ? send_stream(&io, self, version, path, &source) : Qfalse;
     } else if (RTEST(rb_attr_get(self, iv_body_data))) {
@@ -223,7 +223,7 @@ static int take_field(VALUE name, VALUE value, VALUE argument)
 static VALUE request_initialize(int argc, VALUE *argv, VALUE self)
 {
     struct net_http_library *library = net_http_library_of_request(self);
-    if (argc < 4 || argc > 5 || rb_keyword_given_p() || !net_http_library_does(library, HTTP_PRISTINE_REQUEST) ||
+    if (argc < 4 || argc > 5 || rb_keyword_given_p() || !net_http_library_does(library, HTTP_UNPATCHED_REQUEST) ||
         !net_http_library_knows_request(library, self) || !net_http_library_takes_fields(library) ||
         !RB_TYPE_P(argv[3], T_STRING) || RSTRING_LEN(argv[3]) == 0) {
         return net_http_call_original(self, id_initialize, argc, argv,

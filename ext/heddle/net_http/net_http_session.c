@@ -3,7 +3,7 @@
 #include "net_http/net_http_connection.h"
 #include "net_http/net_http_kept.h"
 #include "net_http/net_http_library.h"
-#include "net_http/net_http_places.h"
+#include "net_http/net_http_keyed_table.h"
 
 #include "names/connect_filter.h"
 #include "os/fork.h"
@@ -12,22 +12,22 @@ static VALUE keep_alive_module;
 
 // What Ruby code has told: the KeepAlive::Store and its parts. nil until then.
 static struct {
-    VALUE store, places;
+    VALUE store, table;
     VALUE plain;  // Hash: true for classes that make connections as the library does
     VALUE closed; // a closed IO
     long per_host, total;
     unsigned forks; // fork_count of the store's process
     bool chosen;    // a program's block adds to each key
-} kept = {.store = Qnil, .places = Qnil, .plain = Qnil, .closed = Qnil};
+} kept = {.store = Qnil, .table = Qnil, .plain = Qnil, .closed = Qnil};
 
-// KeepAlive.keep(store, places, limits, closed, chosen): limits: the most connections to one host and port, and in all.
-static VALUE session_keep(VALUE self, VALUE store, VALUE places, VALUE limits, VALUE closed, VALUE chosen)
+// KeepAlive.keep(store, table, limits, closed, chosen): limits: the most connections to one host and port, and in all.
+static VALUE session_keep(VALUE self, VALUE store, VALUE table, VALUE limits, VALUE closed, VALUE chosen)
 {
     (void)self;
     kept.per_host = NUM2LONG(rb_ary_entry(limits, 0));
     kept.total = NUM2LONG(rb_ary_entry(limits, 1));
     kept.store = store;
-    kept.places = places;
+    kept.table = table;
     kept.closed = closed;
     kept.chosen = RTEST(chosen);
     kept.forks = fork_count();
@@ -50,7 +50,7 @@ static void notice_fork(void)
 // Puts a connection without a session into the store. The thread that closes connections looks at all of them.
 static void session_give(VALUE connection)
 {
-    VALUE surplus = net_http_places_add(kept.places, connection, kept.per_host, kept.total);
+    VALUE surplus = net_http_keyed_table_add(kept.table, connection, kept.per_host, kept.total);
     rb_funcall(kept.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
     if (NIL_P(surplus)) return;
     net_http_kept_count(NET_HTTP_EVICTED, 1);
@@ -122,7 +122,7 @@ static VALUE take_body(VALUE argument)
 {
     struct taking *taking = (struct taking *)argument;
     for (;;) {
-        taking->connection = net_http_places_take(kept.places, taking->key);
+        taking->connection = net_http_keyed_table_take(kept.table, taking->key);
         if (NIL_P(taking->connection)) return Qfalse;
         if (connect_filter_asks() &&
             !RTEST(rb_funcall(taking->connection, id_allowed_p, 1, rb_funcall(taking->http, id_open_timeout, 0)))) {
@@ -240,7 +240,7 @@ void net_http_session_init(VALUE keep_alive)
     keep_alive_module = keep_alive;
     rb_gc_register_mark_object(keep_alive);
     rb_gc_register_address(&kept.store);
-    rb_gc_register_address(&kept.places);
+    rb_gc_register_address(&kept.table);
     rb_gc_register_address(&kept.plain);
     rb_gc_register_address(&kept.closed);
     rb_define_singleton_method(keep_alive, "keep", session_keep, 5);

@@ -41,9 +41,9 @@ static bool is_of_openssl(VALUE location)
 }
 
 // Returns whether read_nonblock only checks SSLSocket's buffer before it calls the receiving method, so that it can be
-// skipped, which saves two Hashes a record. As shipped, the former is in Ruby, the latter in C. A program may have
+// skipped, which saves two Hashes a record. Unpatched, the former is in Ruby, the latter in C. A program may have
 // replaced them, and its methods must be called.
-static bool as_shipped(const struct net_http_io *io)
+static bool unpatched(const struct net_http_io *io)
 {
     if (!RB_TYPE_P(rb_attr_get(io->io, iv_rbuffer), T_STRING) || !rb_obj_respond_to(io->io, id_sysread_nonblock, true))
         return false;
@@ -55,7 +55,7 @@ static bool as_shipped(const struct net_http_io *io)
 
 VALUE net_http_tls_receive(struct net_http_io *io, size_t most, VALUE buffer)
 {
-    if (io->records < MANY && ++io->records == MANY) io->bypasses = as_shipped(io);
+    if (io->records < MANY && ++io->records == MANY) io->bypasses = unpatched(io);
     VALUE arguments[3] = {SIZET2NUM(most), buffer, without_exceptions};
     ID method = io->bypasses && !read_ahead(io) ? id_sysread_nonblock : id_read_nonblock;
     return rb_funcallv_kw(io->io, method, 3, arguments, RB_PASS_KEYWORDS);

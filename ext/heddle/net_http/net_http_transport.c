@@ -9,7 +9,7 @@
 #include <ruby/encoding.h>
 #include <ruby/ractor.h>
 
-static VALUE host, request_method, net_http_proxy, upper_http_proxy, shipped_environment;
+static VALUE host, request_method, net_http_proxy, upper_http_proxy, original_environment;
 
 static bool idle_for_too_long(VALUE self, VALUE last)
 {
@@ -62,7 +62,7 @@ static bool plain_name(VALUE name)
 static VALUE name_and_port_of(const struct net_http_library *library, VALUE self)
 {
     VALUE name = rb_attr_get(self, iv_address), port = rb_attr_get(self, iv_port);
-    if (!(library->pristine & HTTP_PRISTINE_NAMING) || CLASS_OF(self) != library->http || !plain_name(name) ||
+    if (!(library->unpatched & HTTP_UNPATCHED_NAMING) || CLASS_OF(self) != library->http || !plain_name(name) ||
         !FIXNUM_P(port))
         return rb_funcall(self, id_addr_port, 0);
     if (FIX2LONG(port) == (RTEST(rb_attr_get(self, iv_use_ssl)) ? 443 : 80)) return name;
@@ -77,7 +77,7 @@ static void supply_host(const struct net_http_library *library, VALUE self, VALU
     VALUE header = rb_attr_get(request, iv_header);
     if (RB_TYPE_P(header, T_HASH) && !NIL_P(rb_hash_lookup(header, host))) return;
     VALUE name_and_port = name_and_port_of(library, self);
-    if (RB_TYPE_P(header, T_HASH) && library->pristine & HTTP_PRISTINE_REQUEST &&
+    if (RB_TYPE_P(header, T_HASH) && library->unpatched & HTTP_UNPATCHED_REQUEST &&
         net_http_library_knows_request(library, request) && net_http_library_takes_fields(library) &&
         !SPECIAL_CONST_P(name_and_port) && CLASS_OF(name_and_port) == rb_cString &&
         RSTRING_LEN(name_and_port) <= HTTP_VALUE &&
@@ -99,7 +99,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     bool looked = !NIL_P(socket) && net_http_exchange_looked(socket);
     struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
-    if (!net_http_library_does(library, HTTP_PRISTINE_TRANSPORT))
+    if (!net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT))
         return net_http_call_original(self, id_begin_transport, 1, &request, RB_NO_KEYWORDS);
     if (net_http_io_closed(socket)) return begin_by_stock(self, request);
     struct net_http_io io;
@@ -111,7 +111,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     } else if (RTEST(last) && !looked && transport_ended(&io)) {
         connect_again(self, socket);
     }
-    if (!(library->pristine & HTTP_PRISTINE_REQUEST) || RTEST(rb_attr_get(request, iv_uri))) {
+    if (!(library->unpatched & HTTP_UNPATCHED_REQUEST) || RTEST(rb_attr_get(request, iv_uri))) {
         rb_funcall(request, id_update_uri, 3, rb_funcall(self, id_address, 0), rb_funcall(self, id_port, 0),
                    rb_funcall(self, id_use_ssl, 0));
     }
@@ -149,7 +149,7 @@ static VALUE variable(VALUE environment, VALUE name)
 static bool asks_the_system(VALUE environment)
 {
     VALUE klass = CLASS_OF(environment);
-    return environment == shipped_environment && rb_method_basic_definition_p(klass, id_aref) &&
+    return environment == original_environment && rb_method_basic_definition_p(klass, id_aref) &&
            rb_method_basic_definition_p(klass, id_include_p) && rb_funcall(rb_cRactor, id_count, 0) == INT2FIX(1);
 }
 
@@ -169,7 +169,7 @@ static VALUE proxy_uri(VALUE self)
     if (RTEST(known)) return known;
     if (known == Qfalse) return Qnil;
     struct net_http_library *library = net_http_library_of_http(self);
-    if (!net_http_library_does(library, HTTP_PRISTINE_TRANSPORT) || may_name_a_proxy()) {
+    if (!net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT) || may_name_a_proxy()) {
         return net_http_call_original(self, id_original_proxy_uri, 0, NULL, RB_NO_KEYWORDS);
     }
     rb_ivar_set(self, iv_proxy_uri, Qfalse);
@@ -186,8 +186,8 @@ void net_http_transport_init(VALUE module)
 {
     rb_define_singleton_method(module, "begun", begun_by_library, 3);
     rb_define_singleton_method(module, "ended", ended_by_library, 1);
-    shipped_environment = rb_const_get(rb_cObject, id_env);
-    rb_gc_register_mark_object(shipped_environment);
+    original_environment = rb_const_get(rb_cObject, id_env);
+    rb_gc_register_mark_object(original_environment);
     request_method = net_http_constant("REQUEST_METHOD");
     net_http_proxy = net_http_constant("http_proxy");
     upper_http_proxy = net_http_constant("HTTP_PROXY");

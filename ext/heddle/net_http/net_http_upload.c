@@ -1,7 +1,7 @@
 #include "net_http/net_http_upload.h"
 
 #include "budget.h"
-#include "net_http/net_http_nogvl.h"
+#include "net_http/net_http_without_gvl.h"
 #include "net_http/net_http_wait.h"
 #include "portable.h"
 #include "shims.h"
@@ -20,7 +20,7 @@ enum {
     PIECE = 262144,
     RECORD = 16384 - 16, // with a chunk's framing, one TLS record
     TURN = 1 << 20,      // sent by a fiber before other fibers may run
-    NOGVL = 16 << 20,    // sent by a thread before it checks for interrupts
+    WITHOUT_GVL = 16 << 20,    // sent by a thread before it checks for interrupts
     SLOW = 5000000       // nanoseconds
 };
 
@@ -140,14 +140,14 @@ static int send_file_here(struct upload *upload)
 static int send_file_outside(struct upload *upload)
 {
     struct net_http_io *io = upload->io;
-    struct net_http_nogvl transfer;
+    struct net_http_without_gvl transfer;
     do {
-        transfer = (struct net_http_nogvl){.socket = io->io,
+        transfer = (struct net_http_without_gvl){.socket = io->io,
                                            .descriptor = io->descriptor,
                                            .file = upload->file,
-                                           .length = NOGVL,
+                                           .length = WITHOUT_GVL,
                                            .span = net_http_io_write_span(io)};
-        net_http_nogvl_send_file(&transfer);
+        net_http_without_gvl_send_file(&transfer);
         budget_spend(transfer.moved);
         io->descriptor = rb_io_descriptor(io->io);
         check_open(upload);

@@ -15,7 +15,7 @@ bool net_http_scheduled(void)
 
 char *net_http_scratch(size_t size)
 {
-    struct loop *loop = size <= LOOP_SCRATCH ? place_of_fiber().loop : NULL;
+    struct loop *loop = size <= LOOP_SCRATCH ? context_of_fiber().loop : NULL;
     return loop ? loop_scratch(loop) : NULL;
 }
 
@@ -37,15 +37,15 @@ static bool socket_in_thread(VALUE socket, int descriptor, short events, int64_t
 
 bool net_http_wait(VALUE socket, int descriptor, short events, int64_t span)
 {
-    struct place place = place_of_fiber();
-    if (NIL_P(place.scheduler)) return socket_in_thread(socket, descriptor, events, span);
-    if (!place.loop) {
+    struct context context = context_of_fiber();
+    if (NIL_P(context.scheduler)) return socket_in_thread(socket, descriptor, events, span);
+    if (!context.loop) {
         deadline_refuse_late();
         VALUE limit = span == DEADLINE_NEVER ? Qnil : rb_float_new((double)span / 1e9);
         return RTEST(rb_io_wait(socket, INT2NUM(events), limit));
     }
-    loop_enter(place.loop);
-    int ready = loop_wait_descriptor(place.loop, descriptor, events, span);
+    loop_enter(context.loop);
+    int ready = loop_wait_descriptor(context.loop, descriptor, events, span);
     if (ready == -ECANCELED) rb_raise(rb_eIOError, "stream closed in another thread");
     if (ready < 0) rb_syserr_fail(-ready, "waiting for a socket");
     return ready > 0;

@@ -1,7 +1,7 @@
 // Sends Strings: several in one system call, TLS records one by one, large Strings without the GVL.
 #include "budget.h"
 #include "net_http/net_http_io.h"
-#include "net_http/net_http_nogvl.h"
+#include "net_http/net_http_without_gvl.h"
 #include "net_http/net_http_tls.h"
 #include "net_http/net_http_wait.h"
 #include "portable.h"
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { NOGVL = 65536 }; // a longer rest is sent without the GVL
+enum { WITHOUT_GVL = 65536 }; // a longer rest is sent without the GVL
 
 static size_t write_tls(struct net_http_io *io, VALUE string)
 {
@@ -52,15 +52,15 @@ static int vectors_of(struct iovec *vectors, int count, const VALUE *strings, si
 
 // Sends the last `left` bytes of a large String. Other code may change the String meanwhile, and several threads may
 // send it at once: so this sends a frozen String that shares its bytes.
-static void send_nogvl(struct net_http_io *io, VALUE string, size_t left)
+static void send_without_gvl(struct net_http_io *io, VALUE string, size_t left)
 {
     VALUE frozen = rb_str_new_frozen(string);
-    struct net_http_nogvl transfer = {.socket = io->io,
+    struct net_http_without_gvl transfer = {.socket = io->io,
                                       .descriptor = io->descriptor,
                                       .bytes = (uint8_t *)RSTRING_END(frozen) - left,
                                       .length = left,
                                       .span = net_http_io_write_span(io)};
-    net_http_nogvl_send(&transfer);
+    net_http_without_gvl_send(&transfer);
     if (transfer.result == -ETIMEDOUT) net_http_io_write_timed_out(io);
     if (transfer.result < 0) net_http_raise_errno(-transfer.result);
     io->descriptor = rb_io_descriptor(io->io);
@@ -95,8 +95,8 @@ size_t net_http_io_write(struct net_http_io *io, int count, const VALUE *strings
             if (sent < all) net_http_io_use_budget(io, (size_t)moved);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             size_t left = all - sent;
-            if (left >= NOGVL && left <= (size_t)RSTRING_LEN(strings[count - 1]) && !net_http_scheduled()) {
-                send_nogvl(io, strings[count - 1], left);
+            if (left >= WITHOUT_GVL && left <= (size_t)RSTRING_LEN(strings[count - 1]) && !net_http_scheduled()) {
+                send_without_gvl(io, strings[count - 1], left);
                 return all;
             }
             net_http_io_wait_to_write(io, POLLOUT);

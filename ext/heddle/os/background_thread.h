@@ -14,7 +14,7 @@ void background_thread_settle(void);
 // Calls the body without the maker's mask: what interrupts the thread is raised at once.
 VALUE background_thread_unmasked(VALUE (*body)(VALUE), VALUE argument);
 
-// Both, in this order: without the mask, settles, and calls the body.
+// Removes the inherited mask, settles the thread, then calls the body.
 VALUE background_thread_serve(VALUE (*body)(VALUE), VALUE argument);
 
 #endif

@@ -160,7 +160,8 @@ static void check_count(uint32_t parameters, size_t arguments)
              arguments, parameters);
 }
 
-enum { UNNAMED = 0, EVERYTHING = 0 };
+enum { UNNAMED = 0 };  // the statement without a name
+enum { ALL_ROWS = 0 }; // of a portal, without a limit
 
 static const struct pg_span no_name = {(const uint8_t *)"", 0};
 
@@ -354,7 +355,7 @@ static void put_run(struct postgresql_link *link, VALUE prepared, const struct p
     struct postgresql_name memory;
     postgresql_put_bind(link, no_name, postgresql_name_of(link, statement->id, &memory), ready,
                         known ? statement->types : NULL);
-    put_execution(link, no_name, EVERYTHING);
+    put_execution(link, no_name, ALL_ROWS);
 }
 
 static VALUE read_prepared(struct db_exchange *exchange, VALUE prepared)

@@ -86,7 +86,7 @@ static VALUE check_interrupts(VALUE unused)
     return unused;
 }
 
-// Keeps an exception for BusyWait#settle. A kill or a throw is no exception and cannot be kept.
+// Keeps an exception for BusyWait#settle. A kill or a throw is not an exception, and cannot be kept.
 static bool busy_wait_keep(VALUE self, int state)
 {
     if (!state) return false;
@@ -164,8 +164,8 @@ static VALUE call(VALUE self, VALUE count)
     int64_t span = tries < 4 ? FIRST << tries : LONGEST;
     if (span > LONGEST) span = LONGEST;
     if (span > busy->until - now) span = busy->until - now;
-    struct place place = place_of_fiber();
-    bool over = NIL_P(place.scheduler) ? nap_in_thread(self, span) : nap_in_fiber(self, place.loop, span);
+    struct context context = context_of_fiber();
+    bool over = NIL_P(context.scheduler) ? nap_in_thread(self, span) : nap_in_fiber(self, context.loop, span);
     return over ? Qfalse : Qtrue;
 }
 

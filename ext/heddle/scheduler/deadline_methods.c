@@ -52,7 +52,7 @@ static VALUE yield_call(VALUE argument)
 {
     struct scope *scope = (struct scope *)argument;
     VALUE value = rb_yield_values(0);
-    struct loop *loop = scope->bequeathed ? place_of_thread().loop : NULL;
+    struct loop *loop = scope->bequeathed ? context_of_thread().loop : NULL;
     if (loop && !scope->failures) task_loop_call_returned(loop, scope->call);
     return value;
 }

@@ -115,15 +115,15 @@ static VALUE io_close(VALUE self)
     // The loops are listed under the main Ractor's lock, and no other Ractor has their IOs.
     int descriptor = in_main_ractor() ? shim_open_descriptor(self) : -1;
     if (descriptor < 0) return rb_call_super(0, NULL);
-    struct place place = place_of_fiber();
-    struct task *task = place.loop ? task_of_owner(place.loop->owner) : NULL;
+    struct context context = context_of_fiber();
+    struct task *task = context.loop ? task_of_owner(context.loop->owner) : NULL;
     bool alone = rb_thread_alone();
     if (SHIM_TRAP_BREAKS_CLOSE && !alone && trap_handler_runs())
         return task ? close_in_task(from_a_thread, self, task) : from_a_thread(self);
     closing(descriptor);
     if (task) return flush_and_close(self, rb_io_get_write_io(self), task);
     if (alone || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) || !shim_autoclose(self) ||
-        !NIL_P(place.scheduler) || !closes_at_once(descriptor)) {
+        !NIL_P(context.scheduler) || !closes_at_once(descriptor)) {
         return rb_call_super(0, NULL);
     }
     return close_socket(self, descriptor);
@@ -146,9 +146,9 @@ static VALUE close_side(VALUE self, bool reads)
     VALUE io = in_main_ractor() ? side(self, reads) : 0;
     int descriptor = io ? shim_open_descriptor(io) : -1;
     if (descriptor < 0) return rb_call_super(0, NULL);
-    struct place place = place_of_fiber();
+    struct context context = context_of_fiber();
     closing(descriptor);
-    return place.loop ? flush_and_close(self, io, task_of_owner(place.loop->owner)) : rb_call_super(0, NULL);
+    return context.loop ? flush_and_close(self, io, task_of_owner(context.loop->owner)) : rb_call_super(0, NULL);
 }
 
 static VALUE io_close_read(VALUE self)

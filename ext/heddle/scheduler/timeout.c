@@ -143,8 +143,8 @@ static VALUE timeout(int argc, VALUE *argv, VALUE self)
     (void)self;
     rb_check_arity(argc, 1, 3);
     if (!enabled || !in_main_ractor()) return rb_call_super(argc, argv);
-    struct place place = place_of_fiber();
-    if (!NIL_P(place.scheduler) && !place.loop) return rb_call_super(argc, argv);
+    struct context context = context_of_fiber();
+    if (!NIL_P(context.scheduler) && !context.loop) return rb_call_super(argc, argv);
     VALUE seconds = argv[0];
     if (NIL_P(seconds) || is_zero(seconds)) return rb_yield(seconds);
     if (is_negative(seconds)) rb_raise(rb_eArgError, "Timeout sec must be a non-negative number");

@@ -2,7 +2,7 @@
 
 #include "cancel/scope_fiber.h"
 #include "loop/interrupt.h"
-#include "loop/place.h"
+#include "loop/context.h"
 #include "scope/other_scheduler_scope.h"
 #include "scope/thread_scope.h"
 #include "shims.h"
@@ -12,10 +12,10 @@
 // NULL if the thread's own chain applies.
 static struct scope_chain *chain_of_fiber(void)
 {
-    struct place place = place_of_thread();
-    if (NIL_P(place.scheduler)) return NULL;
-    if (place.loop && place.loop->thread == rb_thread_current()) return place.loop->owner->chain;
-    return !place.loop && RTEST(rb_fiber_scheduler_current()) ? other_scheduler_chain() : NULL;
+    struct context context = context_of_thread();
+    if (NIL_P(context.scheduler)) return NULL;
+    if (context.loop && context.loop->thread == rb_thread_current()) return context.loop->owner->chain;
+    return !context.loop && RTEST(rb_fiber_scheduler_current()) ? other_scheduler_chain() : NULL;
 }
 
 struct scope_chain *scope_chain_current(void)

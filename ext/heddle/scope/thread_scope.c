@@ -133,7 +133,7 @@ static void expire(struct timer *timer)
 // checked.
 static void look_again(struct scope *scope)
 {
-    if (scope->timer.place) return;
+    if (scope->timer.index) return;
     scope->retry = scope_next_retry(scope->retry);
     timer_add(&heap, &scope->timer, deadline_now() + (int64_t)scope->retry);
 }
@@ -197,7 +197,7 @@ static void rearm_due(struct scope_chain *chain)
 {
     if (!chain->innermost || chain->innermost->earliest > chain->passed) return;
     struct scope *due = scope_due(chain, 0);
-    if (!due || due->timer.place) return;
+    if (!due || due->timer.index) return;
     due->retry = 0;
     timer_add(&heap, &due->timer, deadline_now());
     wake_by(0);
@@ -311,7 +311,7 @@ static void abandon_parents_side(void)
     periodic = NULL;
     init_sleeper();
     for (uint32_t i = 0; i < parents.size; i++)
-        parents.nodes[i]->place = 0;
+        parents.nodes[i]->index = 0;
     timer_heap_free(&parents);
     struct scope_chain *chain = thread_scope_chain(rb_thread_current());
     for (struct scope *scope = chain->innermost; scope; scope = scope->outer) {

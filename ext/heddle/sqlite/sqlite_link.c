@@ -103,7 +103,7 @@ VALUE sqlite_link_allocate(VALUE klass)
 
 static VALUE give_way(VALUE unused)
 {
-    bool in_thread = NIL_P(place_of_fiber().scheduler);
+    bool in_thread = NIL_P(context_of_fiber().scheduler);
     budget_give_way();
     if (in_thread) rb_thread_schedule();
     return unused;
@@ -118,7 +118,7 @@ static int progress(void *pointer)
     deadline_t now = deadline_now();
     if (!link->turn_began) link->turn_began = now;
     if (now - link->turn_began < TURN) return 0;
-    if (now - link->turn_began < TURN_IN_THREAD && NIL_P(place_of_fiber().scheduler)) return 0;
+    if (now - link->turn_began < TURN_IN_THREAD && NIL_P(context_of_fiber().scheduler)) return 0;
     int state = 0;
     rb_protect(give_way, Qnil, &state);
     link->turn_began = deadline_now();

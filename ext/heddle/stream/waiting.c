@@ -102,11 +102,11 @@ static short stream_in_thread(struct waiting *waiting)
 static VALUE wait_body(VALUE argument)
 {
     struct waiting *waiting = (struct waiting *)argument;
-    struct place place = place_of_fiber();
-    if (NIL_P(place.scheduler)) {
+    struct context context = context_of_fiber();
+    if (NIL_P(context.scheduler)) {
         waiting->found = stream_in_thread(waiting);
-    } else if (place.loop) {
-        waiting->found = stream_in_loop(waiting, place.loop);
+    } else if (context.loop) {
+        waiting->found = stream_in_loop(waiting, context.loop);
     } else {
         waiting->found = stream_in_other_scheduler(waiting);
     }

@@ -105,7 +105,7 @@ static VALUE semaphore_wait(VALUE argument)
     return Qnil;
 }
 
-// However the wait ended: a permit that was handed over meanwhile is the caller's, or the next waiter's.
+// Even if the wait raised: a permit that was handed over during it is the caller's, or goes to the next waiter.
 static VALUE semaphore_wait_end(VALUE argument)
 {
     const struct semaphore_request *request = (const struct semaphore_request *)argument;

@@ -20,24 +20,24 @@ static void let_others(VALUE scheduler)
 
 void budget_spend(size_t bytes)
 {
-    struct place place = place_of_fiber();
-    if (place.loop) {
-        loop_enter(place.loop);
-        loop_spend(place.loop, bytes);
+    struct context context = context_of_fiber();
+    if (context.loop) {
+        loop_enter(context.loop);
+        loop_spend(context.loop, bytes);
     } else if (gvl_spend(bytes)) {
-        let_others(place.scheduler);
-    } else if (NIL_P(place.scheduler)) {
+        let_others(context.scheduler);
+    } else if (NIL_P(context.scheduler)) {
         rb_thread_check_ints();
     }
 }
 
 void budget_give_way(void)
 {
-    struct place place = place_of_fiber();
-    if (place.loop) {
-        loop_enter(place.loop);
-        loop_yield(place.loop);
+    struct context context = context_of_fiber();
+    if (context.loop) {
+        loop_enter(context.loop);
+        loop_yield(context.loop);
     } else {
-        let_others(place.scheduler);
+        let_others(context.scheduler);
     }
 }

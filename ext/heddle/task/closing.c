@@ -93,7 +93,7 @@ static VALUE what_ended_the_thread(void)
     return is_exception(error) && RTEST(rb_obj_is_kind_of(error, rb_eSignal)) ? error : Qnil;
 }
 
-// True for signals, and for Thread#kill, which is no exception.
+// True for signals, and for Thread#kill, which is not an exception.
 static bool must_end_at_once(VALUE error)
 {
     return !NIL_P(error) && (!is_exception(error) || RTEST(rb_obj_is_kind_of(error, rb_eSignal)));

@@ -13,7 +13,7 @@ static struct task *other_scheduler_current_task(void)
 
 struct task *task_current(void)
 {
-    struct loop *loop = place_of_thread().loop;
+    struct loop *loop = context_of_thread().loop;
     if (!loop) return other_scheduler_current_task();
     return loop->owner->self ? task_of_owner(loop->owner) : NULL;
 }

@@ -2,7 +2,7 @@
 #ifndef HEDDLE_TASK_CURRENT_H
 #define HEDDLE_TASK_CURRENT_H
 
-#include "loop/place.h"
+#include "loop/context.h"
 #include "task/task.h"
 
 // The task whose code runs now, or NULL.

@@ -25,8 +25,8 @@ static VALUE run_fiber(VALUE argument)
     return Qnil;
 }
 
-// Ruby may refuse to switch to the fiber: no memory for a stack, a fiber that is no new one. An external task that has
-// started waits somewhere, or has ended.
+// Ruby may refuse to switch to the fiber: no memory for a stack, or a fiber that has started before. An external task
+// that has started waits somewhere, or has ended.
 static VALUE forget_unstarted(VALUE argument)
 {
     struct task *task = ((const struct start *)argument)->task;

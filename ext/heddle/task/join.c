@@ -83,17 +83,18 @@ void join_wait(VALUE owner, VALUE *waiters, deadline_t deadline)
     struct joining joining = {
         .owner = owner, .waiters = *waiters, .number = ULL2NUM(++last_number), .deadline = deadline};
     // Works from the root fiber, too, which is blocking and has no current scheduler: it can run the loop itself.
-    struct place place = place_of_thread();
-    joining.loop = place.loop;
+    struct context context = context_of_thread();
+    joining.loop = context.loop;
     if (joining.loop) {
         loop_enter(joining.loop);
     } else {
-        place = place_of_fiber();
+        context = context_of_fiber();
     }
     // Trap handlers run only in the main thread, and never inside one another.
-    if (NIL_P(place.scheduler) && rb_thread_current() == rb_thread_main() && !trap_handler_runs())
+    if (NIL_P(context.scheduler) && rb_thread_current() == rb_thread_main() && !trap_handler_runs())
         joining.mutex = rb_mutex_new();
-    joining.entry = rb_assoc_new(place.scheduler, NIL_P(place.scheduler) ? rb_thread_current() : rb_fiber_current());
+    VALUE waiter = NIL_P(context.scheduler) ? rb_thread_current() : rb_fiber_current();
+    joining.entry = rb_assoc_new(context.scheduler, waiter);
     rb_ensure(wait_body, (VALUE)&joining, wait_end, (VALUE)&joining);
 }
 

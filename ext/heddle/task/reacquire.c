@@ -15,7 +15,7 @@ struct arguments {
 
 static struct loop *current_loop(void)
 {
-    return place_of_fiber().loop;
+    return context_of_fiber().loop;
 }
 
 static VALUE call_original(VALUE argument)

@@ -73,7 +73,7 @@ static VALUE finish(VALUE object)
 {
     struct run *run = run_of(object);
     if (run->tasks.count > 0 && run->forks == fork_count()) cancel_and_wait(&run->cancelling);
-    struct loop *loop = place_of_thread().loop;
+    struct loop *loop = context_of_thread().loop;
     if (loop && task_loop_of(loop)->run == object) task_loop_of(loop)->run = Qnil;
     return Qnil;
 }
@@ -103,7 +103,7 @@ static VALUE call(VALUE self, VALUE grace, VALUE owns)
     if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called only once: call Heddle.run again");
     run->block = rb_block_proc();
     run->forks = fork_count();
-    if (RTEST(owns)) task_loop_of(place_of_thread().loop)->run = self;
+    if (RTEST(owns)) task_loop_of(context_of_thread().loop)->run = self;
     rb_ensure(start_and_wait, self, finish, self);
     if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
     raise_unclaimed(run);

@@ -145,7 +145,7 @@ static bool unasked(const struct task *task, enum task_status status)
 // has no other fibers.
 static bool can_wait(const struct task *task)
 {
-    return task->owner.loop && !NIL_P(task->run) && place_of_thread().loop == task->owner.loop;
+    return task->owner.loop && !NIL_P(task->run) && context_of_thread().loop == task->owner.loop;
 }
 
 // Like Thread#report_on_exception. An error while printing must not keep the task from ending. Whether it is one, or an

@@ -23,7 +23,7 @@ static void orphan(struct task *task)
 {
     task->listed = false;
     for (struct scope *scope = task->scopes.innermost; scope; scope = scope->outer)
-        scope->timer.place = 0;
+        scope->timer.index = 0;
 }
 
 static void abandon(struct loop *loop)

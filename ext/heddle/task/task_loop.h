@@ -2,7 +2,7 @@
 #ifndef HEDDLE_TASK_TASK_LOOP_H
 #define HEDDLE_TASK_TASK_LOOP_H
 
-#include "loop/place.h"
+#include "loop/context.h"
 #include "task/task.h"
 
 struct task_loop {

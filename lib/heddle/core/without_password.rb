@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Heddle
-  # @api private Removes the password from an address, for messages: these end up in logs.
+  # Removes the password from an address, for messages: these end up in logs.
   #
+  # @api private
   #   WithoutPassword["mysql://user:pass@host/base"] # => "mysql://…@host/base"
   module WithoutPassword
     # The password may be between "//" and the last "@"; in a URL without an "@", behind the first colon; or behind the

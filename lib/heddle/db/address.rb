@@ -13,7 +13,7 @@ module Heddle
         "# as %23, @ as %40, % as %25"
       # RFC 3986, 3.1.
       SCHEME = /\A([A-Za-z][A-Za-z0-9+.-]*):/
-      # Behind user and host, where it can be no part of a password.
+      # Behind user and host, where it cannot be part of a password.
       BAD_PORT = %r{\A[^:/?#]+://[^/?#@]*@[^/?#@:]+:(?!\d+([/?#]|\z))[^/?#@]*([/?#][^@]*)?\z}
       private_constant :ENCODE, :SCHEME, :BAD_PORT
 

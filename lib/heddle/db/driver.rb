@@ -181,7 +181,7 @@ module Heddle
       # @!method notify_sql
       #   @return [String] a statement with two parameters, the channel and the text
       # @!method notices=(kept)
-      #   Whether messages that are no errors are kept, see {Notices}. Goes with {#take_notices}.
+      #   Whether messages other than errors are kept, see {Notices}. Goes with {#take_notices}.
       # @!method take_notices
       #   @return [Array] those since the last call
 

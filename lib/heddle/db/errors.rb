@@ -87,7 +87,9 @@ module Heddle
       def explanation = [message, *asides].join("\n")
 
       if method_defined?(:detailed_message)
-        # @api private Ruby calls it for full_message
+        # Ruby calls it for full_message
+        #
+        # @api private
         def detailed_message(...) = [super, *asides].join("\n")
       end
 

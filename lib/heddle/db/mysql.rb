@@ -26,7 +26,9 @@ module Heddle
     # - +server_public_key+: for caching_sha2_password without TLS the server's RSA key (PEM), or :ask to trust the key
     #   that the server sends
     module MySQL
-      # @api private Ruby's encodings, and numbers of a collation, by the server's names.
+      # Ruby's encodings, and numbers of a collation, by the server's names.
+      #
+      # @api private
       CHARSETS =
         {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
          "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze

@@ -2,7 +2,7 @@
 
 module Heddle
   module DB
-    # Notices on a {Connection}: messages of the server that are no errors. Only where the database has them
+    # Notices on a {Connection}: messages of the server other than errors. Only where the database has them
     # ({PostgreSQL}); others raise {Unsupported}.
     module Notices
       # Calls the block with each notice, after the operation in which it came; at once with the warnings of the log-in,

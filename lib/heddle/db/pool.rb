@@ -139,7 +139,9 @@ module Heddle
       # @return [Hash] how many connections there are, are free, and are waited for
       def stats = %i[connections free waiting].zip(counts).to_h
 
-      # @api private Notes that a connection of the pool begins a transaction, which its holder's later calls join.
+      # Notes that a connection of the pool begins a transaction, which its holder's later calls join.
+      #
+      # @api private
       def enter(holder, connection)
         @joined[holder] = connection
       end

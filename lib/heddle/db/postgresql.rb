@@ -42,7 +42,9 @@ module Heddle
     # - the session: +application_name+, +fallback_application_name+, +search_path+, +options+, and +parameters+, a Hash
     #   of any other run-time parameters
     module PostgreSQL
-      # @api private A connection's messages. Its methods are in C.
+      # A connection's messages. Its methods are in C.
+      #
+      # @api private
       class Link; end
 
       # The rows of a COPY FROM STDIN: what +copy_in+ gives its block.

@@ -4,7 +4,7 @@ module Heddle
   module DB
     # The return value of {Connection#on_query}.
     class QueryListener
-      # What another thread raises in a thread whose handler runs is no error of the handler.
+      # Exceptions of Thread#raise that arrive while a handler runs are not the handler's errors.
       INTERRUPTS = {DeadlineExceeded => :immediate, StandardError => :never}.freeze
       private_constant :INTERRUPTS
 
@@ -20,7 +20,7 @@ module Heddle
         nil
       end
 
-      # An error of the handler is no error of the query: it is printed, once.
+      # The handler's errors do not fail the query: they are printed, once.
       #
       # @api private
       def call(event)

@@ -27,7 +27,9 @@ module Heddle
     # - +transaction+ (:immediate): how a transaction begins, also :deferred or :exclusive
     # - +extensions+ ([]): paths of extensions to load
     module SQLite
-      # @api private A connection of the library. Its methods are in C.
+      # A connection of the library. Its methods are in C.
+      #
+      # @api private
       class Link; end
 
       Link.know_classes

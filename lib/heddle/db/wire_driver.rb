@@ -57,7 +57,7 @@ module Heddle
         @stream.write(goodbye) unless @link.busy? || @link.owed > 0
         @stream.close
       rescue IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
-        @stream.poison # the server was quicker
+        @stream.poison # the server had already closed the socket
       end
 
       # An unread answer would be taken for the answer to a later request.

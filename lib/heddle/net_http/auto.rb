@@ -8,7 +8,9 @@ if defined?(Net::HTTP)
   require "heddle/net_http"
 else
   module Heddle
-    # @api private Notices that net/http is loaded.
+    # Notices that net/http is loaded.
+    #
+    # @api private
     module NetHTTPAuto
       private def require(path)
         super.tap do

@@ -31,7 +31,7 @@ module Heddle
           http = Library.http_of(self)
           if !http || !Connecting.usual?(@open_timeout)
             connect_without_heddle
-          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.shipped?(http) ||
+          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.unpatched?(http) ||
               !Connecting.directly(self, http, @open_timeout) { |socket|
                 @socket = Connecting.buffered(self, socket)
                 @last_communicated = nil
@@ -105,7 +105,7 @@ module Heddle
         # Whether TCPSocket.open or Socket.tcp, and initialize, are Ruby's own or Heddle's. private_address_check,
         # socksify and resolv-replace override initialize; stubs override the others. Each connect compares the methods
         # with those of the last connect, and looks up where they come from only if one has changed.
-        def shipped?(http)
+        def unpatched?(http)
           klass, name = opener(http)
           opens, makes = klass.method(name), klass.instance_method(:initialize)
           newer = klass.method(:new) if name == :tcp # which calls it; TCPSocket.open does not
@@ -113,9 +113,10 @@ module Heddle
           return known[3] if known && known[0] == opens && known[1] == makes && known[2] == newer
 
           owners = [klass, klass.singleton_class, IO.singleton_class]
-          as_shipped = [opens, makes, newer].compact.all? { |method| Pristine.from?(method, owners, socket_library) }
-          @judged[klass] = [opens, makes, newer, as_shipped].freeze
-          as_shipped
+          methods = [opens, makes, newer].compact
+          unpatched = methods.all? { |method| PatchDetector.from?(method, owners, socket_library) }
+          @judged[klass] = [opens, makes, newer, unpatched].freeze
+          unpatched
         end
 
         # The file with those of Ruby's own socket methods that are not in C.

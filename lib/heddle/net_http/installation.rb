@@ -4,7 +4,7 @@ require_relative "connecting"
 require_relative "description"
 require_relative "keep_alive"
 require_relative "making"
-require_relative "pristine"
+require_relative "patch_detector"
 require_relative "replacing"
 require_relative "starting"
 require_relative "transporting"
@@ -42,7 +42,7 @@ module Heddle
       def initialize(http)
         @http = http
         @space = Object.const_get(http.name.delete_suffix("::HTTP"))
-        @pristine = Pristine.new(http, @space)
+        @patches = PatchDetector.new(http, @space)
         @description = Description.new(http, @space)
         @libraries = []
       end
@@ -122,14 +122,14 @@ module Heddle
         Connecting.spaces[@http] = @space
         ours.each { |place, modules| modules.each { |mod| Replacing.replace(place, mod) } }
         KeepAlive.add_to(@http)
-        @pristine.watch(@description.requests + @description.responses) { judge }
+        @patches.watch(@description.requests + @description.responses) { judge }
         @replaced = true
         judge
       end
 
       def ours
         response = @space::HTTPResponse
-        making = Making.methods_for(@http) if @pristine.groups[:making]
+        making = Making.methods_for(@http) if @patches.groups[:making]
         {
           response.singleton_class => [in_c(:head), KeepAlive::Reading],
           response => [in_c(:body)],
@@ -141,20 +141,20 @@ module Heddle
 
       def in_c(subject) = Module.new { Library.define(subject, self) }
 
-      # Tells the C code which groups of methods are as shipped, and which classes have no methods of their own. When
+      # Tells the C code which groups of methods are unpatched, and which classes have no methods of their own. When
       # another thread changes a method meanwhile, what was found here may be older than what that thread has told.
       def judge
         KeepAlive.forget_methods
         @change = Object.new
         loop do
           change = @change
-          tell(pristine: @pristine.groups, known_requests: @description.known_requests,
+          tell(unpatched: @patches.groups, known_requests: @description.known_requests,
             known_responses: @description.known_responses)
           break if change.equal?(@change)
         end
       rescue Exception # standard:disable Lint/RescueException
         # It is not known which methods have changed: the library itself does all work until the next change.
-        tell(pristine: {})
+        tell(unpatched: {})
         raise
       end
 

@@ -4,7 +4,7 @@ require_relative "keep_alive/connection"
 require_relative "keep_alive/exchange"
 require_relative "keep_alive/key"
 require_relative "keep_alive/methods"
-require_relative "keep_alive/plainness"
+require_relative "keep_alive/override_detector"
 require_relative "keep_alive/store"
 require_relative "keep_alive/tickets"
 require_relative "keep_alive/trust"
@@ -21,9 +21,9 @@ module Heddle
       ONCE = ["TLSv1.3"].freeze
       # No process has more connections.
       MOST = 1 << 30
-      private_constant :ONCE, :MOST, :Places
+      private_constant :ONCE, :MOST, :KeyedTable
 
-      @plainness = Plainness.new
+      @overrides = OverrideDetector.new
 
       class << self
         # @return [Float] seconds that a connection may rest
@@ -67,8 +67,8 @@ module Heddle
         # @param http [Net::HTTP] that is about to connect
         # @return [Key, nil] nil: its connection is not kept
         def key(http)
-          return if choice(http) == false || !@plainness.plain?(http, Library.library_of(http))
-          return if http.use_ssl? && !@verification&.shipped?
+          return if choice(http) == false || !@overrides.plain?(http, Library.library_of(http))
+          return if http.use_ssl? && !@verification&.unpatched?
 
           chosen = @chooses ? @chooses.call(http) : true
           Key.of(http, chosen) if chosen
@@ -122,7 +122,7 @@ module Heddle
         end
 
         # A method of the library or of a socket has changed.
-        def forget_methods = @plainness.forget
+        def forget_methods = @overrides.forget
 
         private
 

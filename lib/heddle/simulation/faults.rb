@@ -31,7 +31,7 @@ module Heddle
 
       # Of one subject, numbered.
       class Of
-        # @return [Random] for what is no fault
+        # @return [Random] for decisions that are not faults
         attr_reader :random
 
         # @param faults [Faults]

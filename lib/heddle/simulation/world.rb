@@ -165,7 +165,9 @@ module Heddle
       # @return [Faults::Of]
       def faults_of(subject) = Faults::Of.new(@faults, subject)
 
-      # @api private Adds a line to what has happened.
+      # Adds a line to what has happened.
+      #
+      # @api private
       def note
         line = "#{format("%.9f", now)} #{yield}"
         @digest = Zlib.crc32(line, @digest)
@@ -222,7 +224,9 @@ module Heddle
 
       # ---- what sockets and connections ask
 
-      # @api private Waits until something passes between the host and the code under test.
+      # Waits until something passes between the host and the code under test.
+      #
+      # @api private
       def pass(host)
         while host.parted
           (@healed ||= []) << (queue = Thread::Queue.new)

@@ -3,7 +3,9 @@
 module Heddle
   module DB
     module MySQL
-      # @api private A connection to MySQL or MariaDB, as {DB::Driver} describes it.
+      # A connection to MySQL or MariaDB, as {DB::Driver} describes it.
+      #
+      # @api private
       class Driver
         include WireDriver
 

@@ -3,7 +3,9 @@
 module Heddle
   module DB
     module MySQL
-      # @api private The classes of the servers' errors, by their numbers; all others are {ServerError}. From "Server
+      # The classes of the servers' errors, by their numbers; all others are {ServerError}. From "Server
+      #
+      # @api private
       #   Error Message Reference" of MySQL's and "MariaDB Error Codes" of MariaDB's documentation.
       ERROR_CLASSES = {
         UniqueViolation => [1062, 1169, 1557, 1586], ForeignKeyViolation => [1216, 1217, 1451, 1452, 1761, 1762],

@@ -3,12 +3,14 @@
 module Heddle
   module DB
     module PostgreSQL
-      # @api private A connection to PostgreSQL, as {DB::Driver} describes it.
+      # A connection to PostgreSQL, as {DB::Driver} describes it.
+      #
+      # @api private
       class Driver
         include WireDriver
 
-        # Refusals of a statement that was prepared before: it is not there (somebody between closed it), is there
-        # already, or would return other columns by now, which PostgreSQL does not support.
+        # Errors after which a statement is prepared again: a pooler closed it, its name is taken, or its columns have
+        # changed, which PostgreSQL does not support.
         STALE = %w[26000 42P05 0A000].freeze
         # The server ends the session behind these: a shutdown, a crash, another database with its name, an idle limit.
         FINAL = %w[57P01 57P02 57P03 57P04 57P05 08P01].freeze
@@ -142,8 +144,8 @@ module Heddle
           @held&.close
         end
 
-        # Rows of a portal, which lives in a transaction; of a cursor WITH HOLD, which the server keeps beyond; or rows
-        # that came at once, of what is no SELECT.
+        # Fetches from a portal (in a transaction), from a cursor WITH HOLD (outside of one), or from rows that were
+        # already read (of a statement that is not a SELECT).
         Cursor = Struct.new(:driver, :name, :columns, :rows, :more, :held) do
           def fetch(count)
             return rows.shift(count) if rows && !rows.empty?
@@ -320,7 +322,7 @@ module Heddle
           @calls.forget if @touched # a statement may have made other functions
           @link.notifications # of what the one before listened to
           @held_cursors.clear
-          @login.speak_of_intervals # which is no setting of the startup message
+          @login.speak_of_intervals # which the startup message cannot set
           @touched = @called = false
           true
         end

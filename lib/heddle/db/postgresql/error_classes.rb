@@ -3,7 +3,9 @@
 module Heddle
   module DB
     module PostgreSQL
-      # @api private The classes of the server's errors by SQLSTATE; all others are {ServerError}. From
+      # The classes of the server's errors by SQLSTATE; all others are {ServerError}. From
+      #
+      # @api private
       #   "PostgreSQL Error Codes" of the manual.
       ERROR_CLASSES = {
         "23505" => UniqueViolation, "23503" => ForeignKeyViolation, "23502" => NotNullViolation,

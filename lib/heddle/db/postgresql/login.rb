@@ -349,7 +349,7 @@ module Heddle
           @link.note_setting(Link.harmless(name), Link.harmless(value))
         end
 
-        # The next message that is no notice.
+        # The next message other than a notice.
         def message
           ROUNDS.times do
             type, payload = @link.read_message

@@ -3,7 +3,7 @@
 module Heddle
   module DB
     module PostgreSQL
-      # A message of the server that is no error, such as RAISE NOTICE sends.
+      # A message of the server other than an error, such as RAISE NOTICE sends.
       #
       # @!attribute [r] severity
       #   @return [String] "NOTICE", "WARNING", "INFO", "LOG" or "DEBUG"

@@ -42,7 +42,7 @@ module Heddle
           :INT4_VALUES, :INT8_VALUES, :ARRAYS, :NUMBERS, :SPANS, :END_OF_DAY, :TIMES_OF_DAY, :EXPONENTS, :EMPTY, :LONG
 
         class << self
-          # @param value that is no nil, Integer, Float, true, false, String or Symbol
+          # @param value any other than nil, Integer, Float, true, false, String and Symbol
           # @param number [Integer] of the argument, from 1
           # @return [(Integer, String)] the OID of its type, 0 for one that the server finds out, and its text; with a
           #   third element for bytes in the type's binary form; or [value] for another value to bind instead

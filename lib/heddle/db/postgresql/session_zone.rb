@@ -24,7 +24,7 @@ module Heddle
             offsets = TimeZone.offsets
             unless offsets.one?
               raise ArgumentError, "time_zone: :local needs the name of this process's time zone, and " \
-                "#{TimeZone::LOCALTIME} is no link to it: set TZ (TZ=Europe/Vienna), or use time_zone: :utc"
+                "#{TimeZone::LOCALTIME} does not link to it: set TZ (TZ=Europe/Vienna), or use time_zone: :utc"
             end
 
             hours, minutes = offsets.first.abs.divmod(3600).then { |whole, rest| [whole, rest / 60] }

@@ -3,7 +3,9 @@
 module Heddle
   module DB
     module SQLite
-      # @api private A connection to an SQLite database, as {DB::Driver} describes it. An operation that is interrupted
+      # A connection to an SQLite database, as {DB::Driver} describes it. An operation that is interrupted
+      #
+      # @api private
       #   does not close the connection: SQLite stops at once, and nothing is owed.
       class Driver
         include DB::Driver

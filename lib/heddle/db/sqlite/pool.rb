@@ -17,7 +17,9 @@ module Heddle
       #   pool.query_list("select name from items")
       #   pool.transaction { pool.exec("update items set price = price + 1") }
       class Pool
-        # @api private What on_query returns: one of the writer, and one of the readers.
+        # What on_query returns: one of the writer, and one of the readers.
+        #
+        # @api private
         Listeners = Struct.new(:all) do
           def close
             all.each(&:close)

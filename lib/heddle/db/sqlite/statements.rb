@@ -9,7 +9,7 @@ module Heddle
       #
       # @api private
       module Statements
-        # SQLite takes a byte order mark for a space, wherever it stands.
+        # SQLite treats a byte order mark as whitespace, anywhere in a text.
         MARK = /\xEF\xBB\xBF/n
         COMMENT = %r{--[^\n]*(?:\n|\z)|/\*.*?(?:\*/|\z)}mn
         # In front of a statement, and between its words. Atomic groups: backtracking would extend a comment to the end

@@ -5,16 +5,13 @@ module Heddle
     module KeepAlive
       # The connections that wait for their next session: for all threads and tasks of the process.
       #
-      # A connection belongs to whoever has taken or deleted it in {Places}, or has got it as surplus. That needs no
+      # A connection belongs to whoever has taken or deleted it in {KeyedTable}, or has got it as surplus. That needs no
       # lock. Sessions take and give it in C (ext/heddle/net_http/net_http_session.c). The lock is for the thread that
       # closes connections; within it nothing waits or runs a program's code.
       class Store
         # Seconds between two looks at all connections, at least.
         PAUSE = 0.1
         private_constant :PAUSE
-
-        # @return [Places]
-        attr_reader :places
 
         # @param per_host [Integer] the most connections to one host and port
         # @param total [Integer] the most connections
@@ -23,15 +20,15 @@ module Heddle
           @total = total
           @lock = Mutex.new
           @waking = ConditionVariable.new
-          @places = Places.new
+          @idle = KeyedTable.new
         end
 
         # @return [Integer] connections
-        def size = @places.size
+        def size = @idle.size
 
         # Closes all.
         def clear
-          gone = @places.clear
+          gone = @idle.clear
           KeepAlive.evicted(gone.size)
           gone.each(&:close)
           @lock.synchronize do
@@ -46,13 +43,13 @@ module Heddle
         #
         # @param closed [IO] a closed one
         # @param chosen [Boolean] whether a program's block adds to each key
-        def use(closed, chosen) = KeepAlive.keep(self, @places, [@per_host, @total], closed, chosen)
+        def use(closed, chosen) = KeepAlive.keep(self, @idle, [@per_host, @total], closed, chosen)
 
         # @return [Store] an empty one with the same limits
         def successor = Store.new(per_host: @per_host, total: @total)
 
         # In a child of fork.
-        def abandon = @places.to_a.each(&:abandon)
+        def abandon = @idle.to_a.each(&:abandon)
 
         # A thread closes connections that were idle for too long, so that a program without requests keeps none open.
         # The thread ends when it wakes up and finds no connection. It does not end as soon as the last one is taken:
@@ -95,8 +92,8 @@ module Heddle
         # @return [Array<Connection>]
         def evict_expired(now)
           @sweeps_at = nil # what is given from here on waits for the lock
-          expired, rest = @places.to_a.partition { |connection| connection.expires_at <= now }
-          gone = expired.select { |connection| @places.delete(connection) } # unless somebody has just taken it
+          expired, rest = @idle.to_a.partition { |connection| connection.expires_at <= now }
+          gone = expired.select { |connection| @idle.delete(connection) } # unless somebody has just taken it
           KeepAlive.evicted(gone.size)
           rest.empty? ? @sweeper = nil : @sweeps_at = rest.map(&:expires_at).min
           gone

@@ -20,7 +20,7 @@ module Heddle
         # @param most [Integer] tickets
         def initialize(most)
           @most = most
-          @tickets = Places.new
+          @tickets = KeyedTable.new
         end
 
         # @param key [Key]

@@ -20,15 +20,15 @@ module Heddle
         def initialize
           ssl = OpenSSL::SSL
           [ssl, ssl::SSLSocket, ssl::SSLContext, OpenSSL::X509::Store].each do |place|
-            Pristine::Watch.add(place) { @known = {} }
+            PatchDetector::Watch.add(place) { @known = {} }
           end
           @known = {}
         end
 
         # A thread that judges while a method changes writes its result into the old table, which nobody reads any more.
-        def shipped?
+        def unpatched?
           known = @known
-          known.fetch(:shipped) { known[:shipped] = judge }
+          known.fetch(:unpatched) { known[:unpatched] = judge }
         end
 
         private
@@ -55,7 +55,7 @@ module Heddle
           end
         end
 
-        def from_openssl?(method, owners) = Pristine.from?(method, owners, folder)
+        def from_openssl?(method, owners) = PatchDetector.from?(method, owners, folder)
 
         def folder = @folder ||= File.join(File.dirname(Object.const_source_location("OpenSSL::Buffering").first), "")
       end

@@ -23,7 +23,7 @@ module Sequel
       # As mysql2 and Trilogy have a DECIMAL without places, such as the sum of integers.
       INTEGER = ->(number) { number.to_i }
       BOOLEAN = ->(number) { number != 0 }
-      # A TIME may be longer than a day, or negative: then it is no time of a day.
+      # A TIME may be longer than a day, or negative: then it is not a time of day.
       TIME_OF_DAY = lambda do |duration|
         microseconds = duration.microseconds
         next duration unless microseconds.between?(0, DAY - 1)

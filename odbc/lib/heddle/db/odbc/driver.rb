@@ -3,7 +3,9 @@
 module Heddle
   module DB
     module ODBC
-      # @api private A connection by an ODBC driver, as {DB::Driver} describes it.
+      # A connection by an ODBC driver, as {DB::Driver} describes it.
+      #
+      # @api private
       class Driver
         include DB::Driver
 

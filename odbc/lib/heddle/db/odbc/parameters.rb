@@ -16,7 +16,7 @@ module Heddle
         private_constant :DATE, :TIMESTAMP, :NUMERIC, :TEXT, :YEARS, :DIGITS
 
         class << self
-          # @param value that is no nil, Integer, Float, true, false, String or Symbol
+          # @param value any other than nil, Integer, Float, true, false, String and Symbol
           # @param local [Boolean] whether times are of the process's zone
           # @return [Array]
           # @raise [TypeError, ArgumentError]

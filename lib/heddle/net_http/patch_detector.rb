@@ -9,7 +9,7 @@ module Heddle
     # ({Watch}), so that a request only reads flags.
     #
     # @api private
-    class Pristine
+    class PatchDetector
       # By group: the module, its methods, and those of its singleton class. A method of HTTPHeader is looked up on the
       # class that includes HTTPHeader.
       METHODS = {
@@ -104,8 +104,8 @@ module Heddle
         METHODS.transform_values do |modules|
           named = modules.keys.map { |name| module_named(name) } # the first includes the others, and may override them
           singleton = named.first.singleton_class
-          modules.values.flat_map(&:first).all? { |method| shipped?(named.first, named, method) } &&
-            modules.values.flat_map(&:last).all? { |method| shipped?(singleton, [singleton], method) }
+          modules.values.flat_map(&:first).all? { |method| unpatched?(named.first, named, method) } &&
+            modules.values.flat_map(&:last).all? { |method| unpatched?(singleton, [singleton], method) }
         end.tap do |groups|
           groups[:io] &&= sockets?
           groups[:transport] &&= finds_proxies?
@@ -127,13 +127,13 @@ module Heddle
 
       # If Heddle has replaced the method, this checks the saved original: Ruby calls methods that a program puts in
       # front of ours anyway.
-      def shipped?(mod, owners, name)
+      def unpatched?(mod, owners, name)
         return true unless mod.method_defined?(name) || mod.private_method_defined?(name)
 
         replaced = Replacing.kept(name)
         method = mod.instance_method(mod.private_method_defined?(replaced) ? replaced : name)
         method = method.super_method while method && CALLS_SUPER[name]&.==(method.owner.name)
-        !!method && Pristine.from?(method, owners, *@folders)
+        !!method && PatchDetector.from?(method, owners, *@folders)
       end
 
       # The classes themselves and those above them.
@@ -148,7 +148,7 @@ module Heddle
           klass = Object.const_get(name)
           next true unless klass.method_defined?(method)
 
-          Pristine.from?(klass.instance_method(method), sockets, Connecting.socket_library)
+          PatchDetector.from?(klass.instance_method(method), sockets, Connecting.socket_library)
         end
       end
 
@@ -162,9 +162,9 @@ module Heddle
 
       def finds_proxies?
         generic, http = uris
-        Pristine.from?(http.instance_method(:find_proxy), uris, Object.const_source_location(generic.name).first)
+        PatchDetector.from?(http.instance_method(:find_proxy), uris, Object.const_source_location(generic.name).first)
       end
     end
-    private_constant :Pristine
+    private_constant :PatchDetector
   end
 end

@@ -5,10 +5,10 @@ module Heddle
     module KeepAlive
       # Whether a Net::HTTP makes connections as the library does. A program that has replaced one of these methods may
       # do anything to a new connection: send a preface on it, or take it from elsewhere.
-      class Plainness
+      class OverrideDetector
         METHODS = %i[connect connect_without_heddle on_connect do_finish do_finish_without_heddle timeouted_connect
           ssl_socket_connect conn_address conn_port address port proxy? proxy_address proxy_port use_ssl?].freeze
-        # Their overrides watch, and call the library's. By file.
+        # Libraries whose overrides only observe and call super, matched by file name.
         WATCHERS = %r{/(?:httplog/adapters|webmock/http_lib_adapters|opentelemetry/instrumentation/net|ddtrace/contrib|
           datadog/(?:tracing|appsec)/contrib|sentry/net|new_relic/agent/instrumentation)/}x
         OURS = File.expand_path("..", __dir__)
@@ -24,7 +24,7 @@ module Heddle
             known = @known
             known.fetch(library) { known[library] = judge(library, library) }
           elsif Library.singular?(http)
-            METHODS.all? { |name| shipped?(http, name, library) }
+            METHODS.all? { |name| unpatched?(http, name, library) }
           else
             judge(http.class, library)
           end
@@ -42,10 +42,10 @@ module Heddle
 
             every?(klass.instance_method(name), library)
           end
-          plain && Connecting.shipped?(library)
+          plain && Connecting.unpatched?(library)
         end
 
-        def shipped?(http, name, library)
+        def unpatched?(http, name, library)
           http.respond_to?(name, true) ? every?(http.method(name), library) : true
         end
 
@@ -66,7 +66,7 @@ module Heddle
             .map { |place, name| File.join(File.dirname(place.const_source_location(name).first), "") }
         end
       end
-      private_constant :Plainness
+      private_constant :OverrideDetector
     end
   end
 end

@@ -1,4 +1,4 @@
-#include "loop/place.h"
+#include "loop/context.h"
 
 #include "shims.h"
 
@@ -27,17 +27,17 @@ struct loop *loop_entered(VALUE self)
     return loop;
 }
 
-static struct place place_under(VALUE scheduler)
+static struct context context_under(VALUE scheduler)
 {
-    return (struct place){.scheduler = scheduler, .loop = loop_of(scheduler)};
+    return (struct context){.scheduler = scheduler, .loop = loop_of(scheduler)};
 }
 
-struct place place_of_fiber(void)
+struct context context_of_fiber(void)
 {
-    return place_under(rb_fiber_scheduler_current());
+    return context_under(rb_fiber_scheduler_current());
 }
 
-struct place place_of_thread(void)
+struct context context_of_thread(void)
 {
-    return place_under(rb_fiber_scheduler_get());
+    return context_under(rb_fiber_scheduler_get());
 }

@@ -1,4 +1,4 @@
-#include "net_http/net_http_sink.h"
+#include "net_http/net_http_body_writer.h"
 
 #include "budget.h"
 #include "gvl.h"
@@ -220,7 +220,7 @@ static size_t inflate_pending(struct net_http_io *io, uint64_t length, VALUE des
     return at;
 }
 
-bool net_http_sink_read(struct net_http_io *io, uint64_t length, VALUE destination)
+bool net_http_body_writer_read(struct net_http_io *io, uint64_t length, VALUE destination)
 {
     if (length == 0) { // as stock calls a block
         VALUE nothing = net_http_string_new(0);

@@ -1,4 +1,4 @@
-#include "net_http/net_http_nogvl.h"
+#include "net_http/net_http_without_gvl.h"
 
 #include "gvl.h"
 #include "net_http/net_http_string.h"
@@ -13,7 +13,7 @@ static const int64_t HOLD = 10000000; // nanoseconds that a transfer may keep th
 static const int64_t LONGEST_WITHOUT_CHECK = 100000000; // … that it may run before deadlines and interrupts are checked
 
 struct region {
-    struct net_http_nogvl *transfer;
+    struct net_http_without_gvl *transfer;
     deadline_t until; // the deadline in force
     deadline_t over;
     deadline_t hold_until; // with the GVL held: when to release it; 0 without the GVL
@@ -23,7 +23,7 @@ struct region {
 
 static int wait_for_more(const struct region *region)
 {
-    struct net_http_nogvl *transfer = region->transfer;
+    struct net_http_without_gvl *transfer = region->transfer;
     if (region->hold_until) {
         struct pollfd more = {.fd = transfer->descriptor, .events = transfer->events};
         return gvl_spin(&more, 1) > 0 ? 0 : -EAGAIN;
@@ -41,7 +41,7 @@ static int wait_for_more(const struct region *region)
 static VALUE move_some(void *argument)
 {
     struct region *region = argument;
-    struct net_http_nogvl *transfer = region->transfer;
+    struct net_http_without_gvl *transfer = region->transfer;
     region->result = 0;
     while (transfer->moved < transfer->length) {
         ssize_t count = transfer->move(transfer, transfer->moved);
@@ -72,7 +72,7 @@ static VALUE move_some(void *argument)
 }
 
 // `holds`: the GVL may be held for this transfer. Not for a file, because a disk could make that last.
-static void nogvl_run(struct net_http_nogvl *transfer, bool holds)
+static void without_gvl_run(struct net_http_without_gvl *transfer, bool holds)
 {
     deadline_t in_force = deadline_in_force();
     // Beside a CPU-bound thread, first moves what is there or comes at once: that thread would not return the GVL
@@ -95,7 +95,7 @@ static void nogvl_run(struct net_http_nogvl *transfer, bool holds)
     }
 }
 
-static ssize_t nogvl_receive(struct net_http_nogvl *transfer, size_t done)
+static ssize_t without_gvl_receive(struct net_http_without_gvl *transfer, size_t done)
 {
     size_t most = transfer->length - done, ahead = NET_HTTP_POPULATED - done % NET_HTTP_POPULATED;
     if (transfer->length >= NET_HTTP_POPULATED) {
@@ -105,34 +105,34 @@ static ssize_t nogvl_receive(struct net_http_nogvl *transfer, size_t done)
     return recv(transfer->descriptor, transfer->bytes + done, most, MSG_DONTWAIT);
 }
 
-void net_http_nogvl_receive(struct net_http_nogvl *transfer)
+void net_http_without_gvl_receive(struct net_http_without_gvl *transfer)
 {
     transfer->events = POLLIN;
-    transfer->move = nogvl_receive;
-    nogvl_run(transfer, true);
+    transfer->move = without_gvl_receive;
+    without_gvl_run(transfer, true);
 }
 
-static ssize_t transmit(struct net_http_nogvl *transfer, size_t done)
+static ssize_t transmit(struct net_http_without_gvl *transfer, size_t done)
 {
     return send(transfer->descriptor, transfer->bytes + done, transfer->length - done,
                 MSG_DONTWAIT | PORTABLE_NOSIGNAL);
 }
 
-void net_http_nogvl_send(struct net_http_nogvl *transfer)
+void net_http_without_gvl_send(struct net_http_without_gvl *transfer)
 {
     transfer->events = POLLOUT;
     transfer->move = transmit;
-    nogvl_run(transfer, true);
+    without_gvl_run(transfer, true);
 }
 
-static ssize_t transmit_file(struct net_http_nogvl *transfer, size_t done)
+static ssize_t transmit_file(struct net_http_without_gvl *transfer, size_t done)
 {
     return portable_send_file(transfer->descriptor, transfer->file, transfer->length - done);
 }
 
-void net_http_nogvl_send_file(struct net_http_nogvl *transfer)
+void net_http_without_gvl_send_file(struct net_http_without_gvl *transfer)
 {
     transfer->events = POLLOUT;
     transfer->move = transmit_file;
-    nogvl_run(transfer, false);
+    without_gvl_run(transfer, false);
 }

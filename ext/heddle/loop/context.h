@@ -1,20 +1,21 @@
 // Where the running code runs: on a loop of ours, under another scheduler, or in a plain thread. Everything that
 // waits asks here.
-#ifndef HEDDLE_LOOP_PLACE_H
-#define HEDDLE_LOOP_PLACE_H
+#ifndef HEDDLE_LOOP_CONTEXT_H
+#define HEDDLE_LOOP_CONTEXT_H
 
 #include "loop/loop.h"
 
-struct place {
+struct context {
     VALUE scheduler;   // nil in a plain thread
     struct loop *loop; // the scheduler's loop if it is ours; else NULL
 };
 
-// The place of the running fiber. A blocking fiber, such as a thread's first one, has no scheduler.
-struct place place_of_fiber(void);
+// The context of the running fiber. A blocking fiber, such as a thread's first one, has no scheduler.
+struct context context_of_fiber(void);
 
-// The place of the running thread, even if the running fiber is blocking. A loop of ours runs below any waiting fiber.
-struct place place_of_thread(void);
+// The context of the running thread, even if the running fiber is blocking. A loop of ours runs below any waiting
+// fiber.
+struct context context_of_thread(void);
 
 // The type of a Heddle::Scheduler is a child of this one; its struct begins with the loop.
 extern const rb_data_type_t loop_type;
