@@ -70,6 +70,32 @@ module ResourcePoolSuite
     assert_equal({open: 0, idle: 0, waiting: 0}, pool.stats)
   end
 
+  # Ruby crashes when C code raises on what a `rescue` of another hook has cleared.
+  def test_what_a_hook_raises_outlasts_a_rescue_in_the_next
+    reset = nil
+    pool = Heddle::ResourcePool.new(reset: ->(_) { reset.call }, close: method(:close_with_rescue)) { @made += 1 }
+    reset = -> { raise IOError, "reset" }
+    assert_equal "reset", assert_raises(IOError) { pool.with { 1 } }.message
+    reset = -> { throw :out, 2 }
+    assert_equal 2, catch(:out) { pool.with { 1 } }
+    reset = -> { Thread.current.kill }
+    thread = Thread.new do
+      pool.with { 1 }
+    ensure
+      @closed << :ensured
+    end
+    assert_nil thread.value
+    assert_equal [[1, 2, 3, :ensured], {open: 0, idle: 0, waiting: 0}], [@closed, pool.stats]
+  end
+
+  def test_the_first_of_many_that_cannot_be_closed
+    close = ->(one) { (one == 3) ? raise(IOError) : close_with_rescue(one) }
+    pool = Heddle::ResourcePool.new(close: close) { @made += 1 }
+    pool.with { pool.with { pool.with { 1 } } }
+    assert_raises(IOError) { pool.clear }
+    assert_equal [2, 1], @closed
+  end
+
   # Otherwise the next caller would get the same one first, again and again.
   def test_one_whose_check_fails_or_is_interrupted_is_not_used_again
     {IOError => -> { raise IOError }, Heddle::DeadlineExceeded => -> { sleep }}.each do |error, check|
@@ -154,6 +180,12 @@ module ResourcePoolSuite
   end
 
   private
+
+  def close_with_rescue(one)
+    Integer("none")
+  rescue ArgumentError
+    @closed << one
+  end
 
   def pool(**options)
     Heddle::ResourcePool.new(close: ->(one) { @closed << one }, **options) { @made += 1 }

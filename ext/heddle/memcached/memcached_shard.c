@@ -1,4 +1,5 @@
 #include "memcached/multi.h"
+#include "protect.h"
 
 #include <string.h>
 
@@ -237,7 +238,7 @@ static VALUE end_shard(VALUE argument)
 
 void multi_end_shards(struct multi *multi)
 {
-    int raised = 0;
+    int state = 0;
     for (long l = 0; l < multi->shard_count; l++) {
         struct shard *shard = &multi->shards[l];
         if (shard->active && (NIL_P(shard->error) || !shard->lease.had))
@@ -245,9 +246,7 @@ void multi_end_shards(struct multi *multi)
         if (!shard->begun) continue;
         shard->begun = false;
         // Closing a connection may raise an interrupt of this thread; the other shards must still be ended.
-        int state = 0;
-        rb_protect(end_shard, (VALUE)shard, &state);
-        if (state) raised = state;
+        protect_next(end_shard, (VALUE)shard, &state);
     }
-    if (raised) rb_jump_tag(raised);
+    if (state) rb_jump_tag(state);
 }

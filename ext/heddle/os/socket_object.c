@@ -1,5 +1,6 @@
 #include "os/socket_object.h"
 
+#include "protect.h"
 #include "shims.h"
 
 static ID id_do_not_reverse_lookup, id_close;
@@ -19,14 +20,11 @@ static VALUE close_socket(VALUE socket)
 
 void socket_discard(VALUE socket)
 {
-    int interrupted = 0;
+    int state = 0;
     // An interrupt inside close may leave the socket open.
-    for (int i = 0; i < 3 && shim_open_descriptor(socket) >= 0; i++) {
-        int state = 0;
-        rb_protect(close_socket, socket, &state);
-        if (state) interrupted = state;
-    }
-    if (interrupted) rb_jump_tag(interrupted);
+    for (int i = 0; i < 3 && shim_open_descriptor(socket) >= 0; i++)
+        protect_next(close_socket, socket, &state);
+    if (state) rb_jump_tag(state);
 }
 
 void Init_heddle_socket_object(void)

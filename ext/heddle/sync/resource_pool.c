@@ -1,6 +1,7 @@
 #include "sync/resource_pool.h"
 
 #include "cancel/scope_fiber.h"
+#include "protect.h"
 #include "scope/deadline_scope.h"
 #include "scope/scope.h"
 
@@ -69,24 +70,21 @@ static VALUE resource_dispose_body(VALUE argument)
     return Qnil;
 }
 
-// Returns the state of what that raised, or 0.
-static int resource_dispose(const struct resource_pool *pool, void (*body)(VALUE pool, VALUE object), VALUE object)
+// `state` as for protect_next.
+static void resource_dispose(const struct resource_pool *pool, void (*body)(VALUE pool, VALUE object), VALUE object,
+                             int *state)
 {
     struct resource_disposal disposal = {body, pool->semaphore.self, object};
-    int state = 0;
-    rb_protect(resource_dispose_body, (VALUE)&disposal, &state);
-    return state;
+    protect_next(resource_dispose_body, (VALUE)&disposal, state);
 }
 
 // All of them, whatever one raises.
 static void resource_dispose_all(const struct resource_pool *pool, void (*body)(VALUE pool, VALUE object), VALUE all)
 {
-    int raised = 0;
-    for (long i = 0; i < RARRAY_LEN(all); i++) {
-        int state = resource_dispose(pool, body, rb_ary_entry(all, i));
-        if (state) raised = state;
-    }
-    if (raised) rb_jump_tag(raised);
+    int state = 0;
+    for (long i = 0; i < RARRAY_LEN(all); i++)
+        resource_dispose(pool, body, rb_ary_entry(all, i), &state);
+    if (state) rb_jump_tag(state);
 }
 
 // A child of fork must not use its parent's resources.
@@ -184,6 +182,12 @@ static VALUE resource_reset(VALUE argument)
     return pool->kind->reset(pool->semaphore.self, lease->resource.object) ? Qtrue : Qfalse;
 }
 
+static VALUE resource_release(VALUE pool)
+{
+    semaphore_release(&((struct resource_pool *)pool)->semaphore);
+    return Qnil;
+}
+
 void resource_lease_end(struct resource_lease *lease, bool keep)
 {
     struct resource_pool *pool = lease->pool;
@@ -194,9 +198,8 @@ void resource_lease_end(struct resource_lease *lease, bool keep)
     if (resource_discarded(pool, object) || NIL_P(object) || !lease->ready || !resource_usable(lease)) keep = false;
     if (keep && pool->kind->reset && lease->forks == fork_count())
         keep = RTEST(rb_protect(resource_reset, (VALUE)lease, &state)) && !state;
-    int raised = 0;
     if (lease->forks != fork_count()) { // during the reset, perhaps; its place is in the parent's pool
-        if (!NIL_P(object) && pool->kind->forget) raised = resource_dispose(pool, pool->kind->forget, object);
+        if (!NIL_P(object) && pool->kind->forget) resource_dispose(pool, pool->kind->forget, object, &state);
     } else if (keep && resource_usable(lease)) { // others have run meanwhile, perhaps
         if (pool->idle_span != DEADLINE_NEVER) lease->resource.since = deadline_now();
         HEDDLE_ASSERT(pool->idle_count < pool->idle_room);
@@ -204,10 +207,9 @@ void resource_lease_end(struct resource_lease *lease, bool keep)
         RB_OBJ_WRITTEN(pool->semaphore.self, Qundef, object);
     } else {
         if (lease->counted) pool->open--; // not behind the disposal, which may wait: in a child it is another pool's
-        if (!NIL_P(object)) raised = resource_dispose(pool, pool->kind->dispose, object);
+        if (!NIL_P(object)) resource_dispose(pool, pool->kind->dispose, object, &state);
     }
-    if (raised) state = raised;
-    if (lease->forks == fork_count()) semaphore_release(&pool->semaphore);
+    if (lease->forks == fork_count()) protect_next(resource_release, (VALUE)pool, &state);
     if (state) rb_jump_tag(state);
 }
 

@@ -43,28 +43,25 @@ static int semaphore_first(VALUE number, VALUE waiter, VALUE first)
     return ST_STOP;
 }
 
-// Answers the longest waiter. Returns the state of what that raised, or 0. Does not use Hash#shift: when a method
+// Answers the longest waiter; `state` as for protect_next. Does not use Hash#shift: when a method
 // called from C returns, Ruby raises what another thread has sent, and waiter and permit would be lost.
-static int semaphore_answer_first(struct semaphore *semaphore, VALUE answer)
+static void semaphore_answer_first(struct semaphore *semaphore, VALUE answer, int *state)
 {
     struct semaphore_waiter first = {Qnil, Qnil};
     rb_hash_foreach(semaphore->waiters, semaphore_first, (VALUE)&first);
     rb_hash_delete(semaphore->waiters, first.number);
     if (answer == Qtrue) semaphore->taken++;
     rb_ary_store(first.waiter, WAITER_ANSWER, answer);
-    int state = join_wake_all(semaphore->self, rb_ary_entry(first.waiter, WAITER_SLEEPERS));
+    join_wake_all(semaphore->self, rb_ary_entry(first.waiter, WAITER_SLEEPERS), state);
     RB_GC_GUARD(first.waiter);
-    return state;
 }
 
 static void semaphore_hand_out(struct semaphore *semaphore)
 {
-    int raised = 0;
-    while (semaphore->taken < semaphore->permits && semaphore_waiting(semaphore)) {
-        int state = semaphore_answer_first(semaphore, Qtrue);
-        if (state) raised = state;
-    }
-    if (raised) rb_jump_tag(raised);
+    int state = 0;
+    while (semaphore->taken < semaphore->permits && semaphore_waiting(semaphore))
+        semaphore_answer_first(semaphore, Qtrue, &state);
+    if (state) rb_jump_tag(state);
 }
 
 void semaphore_release(struct semaphore *semaphore)
@@ -76,13 +73,11 @@ void semaphore_release(struct semaphore *semaphore)
 
 void semaphore_close(struct semaphore *semaphore)
 {
-    int raised = 0;
+    int state = 0;
     semaphore->closed = true;
-    while (semaphore_waiting(semaphore)) {
-        int state = semaphore_answer_first(semaphore, Qfalse);
-        if (state) raised = state;
-    }
-    if (raised) rb_jump_tag(raised);
+    while (semaphore_waiting(semaphore))
+        semaphore_answer_first(semaphore, Qfalse, &state);
+    if (state) rb_jump_tag(state);
 }
 
 struct semaphore_request {

@@ -3,6 +3,7 @@
 #include "loop/park.h"
 #include "loop/wake.h"
 #include "os/trap_handlers.h"
+#include "protect.h"
 #include "shims.h"
 #include "task/current.h"
 #include "task/task_loop.h"
@@ -137,23 +138,21 @@ static VALUE wake(VALUE argument)
 // Allocates nothing, and goes on after another scheduler's error or an interrupt: a waiter that is not woken would
 // wait for ever. Another scheduler may run other fibers meanwhile, which wait for the same object and have their wake
 // still to come: hence one entry at a time, up to the last of now.
-int join_wake_all(VALUE owner, VALUE waiters)
+void join_wake_all(VALUE owner, VALUE waiters, int *state)
 {
-    if (!join_awaited(waiters)) return 0;
+    if (!join_awaited(waiters)) return;
     struct waking waking = {.owner = owner, .last = last_number};
-    int raised = 0;
     for (;;) {
-        int state = 0;
         waking.found = false;
         rb_hash_foreach(waiters, take_entry, (VALUE)&waking);
-        if (!waking.found) return raised;
-        rb_protect(wake, (VALUE)&waking, &state);
-        if (state) raised = state;
+        if (!waking.found) return;
+        protect_next(wake, (VALUE)&waking, state);
     }
 }
 
 void join_wake(VALUE owner, VALUE waiters)
 {
-    int state = join_wake_all(owner, waiters);
+    int state = 0;
+    join_wake_all(owner, waiters, &state);
     if (state) rb_jump_tag(state);
 }

@@ -14,7 +14,7 @@ bool join_awaited(VALUE waiters);
 // Wakes all waiters in the order in which they came; any thread.
 void join_wake(VALUE owner, VALUE waiters);
 
-// Like join_wake, but does not raise: returns the state of the last exception, for rb_jump_tag, or 0.
-int join_wake_all(VALUE owner, VALUE waiters);
+// Like join_wake, but does not raise: `state` becomes that of the last exception, as by protect_next.
+void join_wake_all(VALUE owner, VALUE waiters, int *state);
 
 #endif

@@ -5,6 +5,7 @@
 #include "loop/start.h"
 #include "loop/wake.h"
 #include "os/fork.h"
+#include "protect.h"
 #include "scope/other_scheduler_scope.h"
 #include "task/current.h"
 #include "task/join.h"
@@ -22,13 +23,13 @@ static void run_add(VALUE object, struct task *task)
     task_list_add(&run->tasks, task);
 }
 
-// This and run_task_ended take the task from its run, however a scheduler that wakes the run's waiters fails. They
-// return the state of what was raised meanwhile, for rb_jump_tag, or 0.
-static int run_remove(VALUE object, struct task *task)
+// This and run_task_ended take the task from its run, however a scheduler that wakes the run's waiters fails. `state`
+// as for protect_next.
+static void run_remove(VALUE object, struct task *task, int *state)
 {
     struct run *run = run_of(object);
     task_list_remove(&run->tasks, task);
-    return run->tasks.count == 0 ? join_wake_all(object, run->waiters) : 0;
+    if (run->tasks.count == 0) join_wake_all(object, run->waiters, state);
 }
 
 static void unlist(struct task *task)
@@ -59,7 +60,8 @@ void task_leave_run(struct task *task)
     VALUE run = task->run;
     if (NIL_P(run)) return;
     task->run = Qnil;
-    int state = run_remove(run, task);
+    int state = 0;
+    run_remove(run, task, &state);
     if (state) rb_jump_tag(state);
 }
 
@@ -170,6 +172,13 @@ static int report(struct task *task)
     return again ? 0 : state;
 }
 
+static VALUE report_late(VALUE task)
+{
+    int state = report((struct task *)task);
+    if (state) rb_jump_tag(state);
+    return Qnil;
+}
+
 // ---- the end
 
 static VALUE cancel_others(VALUE object)
@@ -179,22 +188,20 @@ static VALUE cancel_others(VALUE object)
     return Qnil;
 }
 
-static int run_task_ended(VALUE object, struct task *task)
+static void run_task_ended(VALUE object, struct task *task, int *state)
 {
     struct run *run = run_of(object);
-    int state = 0, raised = 0;
-    if (run->forks != fork_count()) return 0;
+    if (run->forks != fork_count()) return;
     if (task->status == TASK_FAILED) {
         if (!ends_the_run(run, task)) {
             keep_failure(run, task->owner.self);
         } else if (NIL_P(run->fatal)) {
             run->fatal = task->result;
-            rb_protect(cancel_others, object, &raised);
-            state = join_wake_all(object, run->waiters);
+            protect_next(cancel_others, object, state);
+            join_wake_all(object, run->waiters, state);
         }
     }
-    int last = run_remove(object, task);
-    return last ? last : state ? state : raised;
+    run_remove(object, task, state);
 }
 
 static void unindex(struct task *task)
@@ -211,11 +218,6 @@ static void end_scheduler(struct task_loop *tasks, VALUE error)
     if (tasks->drain_fiber) loop_unblock(&tasks->loop, tasks->drain_fiber);
 }
 
-static void keep_state(int *kept, int state)
-{
-    if (state) *kept = state;
-}
-
 // Each step is made, whatever is raised in another: a task half ended would keep its run waiting for ever.
 void task_end(struct task *task, enum task_status status, VALUE result)
 {
@@ -228,10 +230,10 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     task->block = Qnil;
     task->storage = Qnil;
     unlist(task);
-    keep_state(&state, join_wake_all(task->owner.self, task->waiters));
-    if (later) keep_state(&state, report(task)); // the run does not end before that
+    join_wake_all(task->owner.self, task->waiters, &state);
+    if (later) protect_next(report_late, (VALUE)task, &state); // the run does not end before that
     if (!NIL_P(task->run)) {
-        keep_state(&state, run_task_ended(task->run, task));
+        run_task_ended(task->run, task, &state);
     } else if (task->owner.loop && status == TASK_FAILED && is_fatal(result)) {
         end_scheduler(task_loop_of(task->owner.loop), result);
     }
