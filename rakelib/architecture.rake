@@ -2,7 +2,7 @@
 
 require_relative "architecture"
 
-desc "Check that no room of the C code includes a layer above it, and draw the layers"
+desc "Check that no layer of the C code includes a layer above it, and draw the layers"
 task :architecture do
   architecture = Architecture.new(Architecture::GROUND)
   puts architecture.picture

@@ -362,7 +362,7 @@ class TestMatrix
 
   def suite(file) = TestSummary.suite(file)
 
-  def of(file) = Placement.of(file)
+  def of(file) = (@placements ||= {})[file] ||= Placement.of(file)
 
   # If the kernel refuses io_uring, these do not run; if Heddle refuses it on a kernel that has it, that is a failure.
   def usable?(ruby, backend)

@@ -1,5 +1,5 @@
 // A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
-// room: sqlite_api.c (the library's functions), sqlite_core.c (connections and statements as SQLite has them),
+// layer: sqlite_api.c (the library's functions), sqlite_core.c (connections and statements as SQLite has them),
 // sqlite_link.c (open, close, giving way), sqlite_fork.c (children of fork), sqlite_kinds.c (what a statement does),
 // sqlite_statements.c (prepared statements), sqlite_shape.c (their columns), sqlite_parameters.c and sqlite_values.c
 // (values in and out), sqlite_results.c (whole results), sqlite_functions.c (functions in Ruby), sqlite_backup.c.

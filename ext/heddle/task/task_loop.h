@@ -6,7 +6,7 @@
 #include "task/task.h"
 
 struct task_loop {
-    struct loop loop;       // first: the room loop/ knows nothing of the rest
+    struct loop loop;       // first: the layer loop/ knows nothing of the rest
     struct task root;       // stands for code outside of any task: the caller of the outermost run
     struct task system;     // stands for fibers between two tasks, and for the inbox: they receive no interrupt
     struct task_list tasks; // all that have not ended

@@ -4,7 +4,7 @@ module Heddle
   # What the blocks of {Heddle.run}, tasks and {Heddle.offload} take over from the code that starts them, for libraries
   # that keep their state by fiber or by thread. An heir's methods receive a block and return the one that runs in its
   # place: `continued` for the block of {Heddle.run}, which is a part of its caller's code, `inherited` for that of a
-  # task, and `offloaded`, if it has that method, for that of {Heddle.offload}. Without an heir this costs nothing.
+  # task, and `offloaded` for that of {Heddle.offload}. Without an heir this costs nothing.
   #
   # @api private
   module Inheritance
@@ -46,7 +46,7 @@ module Heddle
       def wrap(way, block)
         return unless block
 
-        @heirs.inject(block) { |inner, heir| heir.respond_to?(way) ? heir.public_send(way, inner) : inner }
+        @heirs.inject(block) { |inner, heir| heir.public_send(way, inner) }
       end
     end
   end

@@ -3,8 +3,9 @@
 module Heddle
   # Removes the password from an address, for messages: these end up in logs.
   #
-  # @api private
   #   WithoutPassword["mysql://user:pass@host/base"] # => "mysql://…@host/base"
+  #
+  # @api private
   module WithoutPassword
     # The password may be between "//" and the last "@"; in a URL without an "@", behind the first colon; or behind the
     # first "?", among the options.

@@ -40,10 +40,10 @@ module Heddle
         # @api private
         def forget(socket) = @lock.synchronize { @ends.delete(socket) }
 
-        # Closes our copies of the parent's sockets in a child of fork, worker or not. While another
+        # Closes our copies of the parent's sockets in a child of fork, worker or not. While another process holds a
+        # copy open, a worker does not see that its parent has ended.
         #
         # @api private
-        #   process holds a copy open, a worker does not see that its parent has ended.
         def forget_all
           @ends.each_key { |socket| socket.close unless socket.closed? }
           @ends.clear

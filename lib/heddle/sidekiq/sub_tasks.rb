@@ -49,6 +49,9 @@ module Heddle
           proc { |*arguments| watch(job) { block.call(*arguments) } }
         end
 
+        # @return [Proc] the block: a thread of {Heddle.offload} runs no task
+        def offloaded(block) = block
+
         # Has a task that computes, and so keeps all jobs from ending, end as one that is cancelled; once.
         #
         # @param task [Task]

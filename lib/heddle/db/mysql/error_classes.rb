@@ -3,10 +3,10 @@
 module Heddle
   module DB
     module MySQL
-      # The classes of the servers' errors, by their numbers; all others are {ServerError}. From "Server
+      # The classes of the servers' errors, by their numbers; all others are {ServerError}. From "Server Error Message
+      # Reference" of MySQL's and "MariaDB Error Codes" of MariaDB's documentation.
       #
       # @api private
-      #   Error Message Reference" of MySQL's and "MariaDB Error Codes" of MariaDB's documentation.
       ERROR_CLASSES = {
         UniqueViolation => [1062, 1169, 1557, 1586], ForeignKeyViolation => [1216, 1217, 1451, 1452, 1761, 1762],
         NotNullViolation => [1048, 1364, 1566], CheckViolation => [3819, 4025],

@@ -3,10 +3,10 @@
 module Heddle
   module DB
     module PostgreSQL
-      # The classes of the server's errors by SQLSTATE; all others are {ServerError}. From
+      # The classes of the server's errors by SQLSTATE; all others are {ServerError}. From "PostgreSQL Error Codes" of
+      # the manual.
       #
       # @api private
-      #   "PostgreSQL Error Codes" of the manual.
       ERROR_CLASSES = {
         "23505" => UniqueViolation, "23503" => ForeignKeyViolation, "23502" => NotNullViolation,
         "23514" => CheckViolation,

@@ -3,10 +3,10 @@
 module Heddle
   module DB
     module SQLite
-      # A connection to an SQLite database, as {DB::Driver} describes it. An operation that is interrupted
+      # A connection to an SQLite database, as {DB::Driver} describes it. An operation that is interrupted does not
+      # close the connection: SQLite stops at once, and nothing is owed.
       #
       # @api private
-      #   does not close the connection: SQLite stops at once, and nothing is owed.
       class Driver
         include DB::Driver
 

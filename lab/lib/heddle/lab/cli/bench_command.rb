@@ -118,19 +118,21 @@ module Heddle
           case @format
           when "csv" then @bench.csv(summary.record)
           when "json" then summary.record.to_json
-          when "md" then Report::Markdown.render(@bench.title,
-            @bench.tables(summary) + @bench.details(summary), facts(summary.record))
+          when "md" then markdown(summary)
           else Report::Text.new(colour: @out.tty? && ENV["NO_COLOR"].to_s.empty?)
             .render(@bench.title, @bench.tables(summary), facts(summary.record))
           end
         end
 
+        def markdown(summary)
+          Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary),
+            facts(summary.record))
+        end
+
         def write(summary)
           FileUtils.mkdir_p(@directory)
           name = @name || "#{@bench.class.id}-ruby#{summary.record.header["environment"]["ruby"][/[\d.]+/]}"
-          report = Report::Markdown.render(@bench.title, @bench.tables(summary) + @bench.details(summary),
-            facts(summary.record))
-          File.write(File.join(@directory, "#{name}.md"), report)
+          File.write(File.join(@directory, "#{name}.md"), markdown(summary))
           File.write(File.join(@directory, "#{name}.json"), summary.record.to_json)
         rescue SystemCallError => error
           raise Error, "cannot write the report: #{error.message}"

@@ -44,11 +44,8 @@ module Heddle
           graphs = BenchCommand.new(Bench.find(record.header["bench"]).new, @out, @out).graphs(record)
           raise Error, "#{file}: bench #{record.header["bench"]} has no graphs" if graphs.empty?
 
-          graphs.each do |suffix, chart|
-            path = File.join(@directory, "#{File.basename(file, ".json")}-#{suffix}.svg")
-            File.write(path, chart.to_svg)
-            @out.puts path
-          end
+          written = Report::BarChart.write(graphs, @directory, File.basename(file, ".json"))
+          @out.puts(written.values.map { |name| File.join(@directory, name) })
         end
       end
     end

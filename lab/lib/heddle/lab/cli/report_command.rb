@@ -120,10 +120,7 @@ module Heddle
 
         def write(sheet)
           FileUtils.mkdir_p(@directory)
-          graphs = charts(sheet).to_h do |suffix, chart|
-            File.write(File.join(@directory, "#{@name}-#{suffix}.svg"), chart.to_svg)
-            [suffix, "#{@name}-#{suffix}.svg"]
-          end
+          graphs = Report::BarChart.write(charts(sheet), @directory, @name)
           File.write(File.join(@directory, "#{@name}.csv"), sheet.to_csv)
           File.write(File.join(@directory, "#{@name}.md"), markdown(sheet, graphs))
         rescue SystemCallError => error

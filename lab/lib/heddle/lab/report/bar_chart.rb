@@ -25,6 +25,18 @@ module Heddle
           #7f3b08 #b2df8a #fb9a99 #1b2a6b #a6761d #66c2a5 #e7298a #bdbdbd].freeze
         private_constant :WIDTH, :LEAST, :HEIGHT, :LEFT, :RIGHT, :TOP, :BOTTOM, :COLOURS
 
+        # @param charts [Hash{String => BarChart}] by what they show
+        # @param directory [String]
+        # @param name [String] the beginning of the files' names
+        # @return [Hash{String => String}] the names of the files, by what they show
+        # @raise [SystemCallError]
+        def self.write(charts, directory, name)
+          charts.to_h do |suffix, chart|
+            File.write(File.join(directory, "#{name}-#{suffix}.svg"), chart.to_svg)
+            [suffix, "#{name}-#{suffix}.svg"]
+          end
+        end
+
         # @param title [String]
         # @param unit [String] of the values
         # @param clusters [Array<String>] labels beneath
