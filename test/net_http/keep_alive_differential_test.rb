@@ -3,15 +3,17 @@
 require "test_helper"
 require "support/http_cases"
 require "support/http_results"
+require "support/odd_http_answers"
 require "support/scripted_http_server"
 require "heddle"
 require "heddle/net_http"
 
 runs_on rubies: :ends, except: %i[portable], short: false
 
-# Conversations of several sessions with two servers, by stock Net::HTTP and with kept connections: callers must see
-# the same. The servers close connections at any moment, leave bytes over and send wrong lengths, and note each request:
-# none that may not be repeated has come twice.
+# Conversations of several sessions, each of one request or a few, with two servers, by stock Net::HTTP and with kept
+# connections: callers must see the same. The servers close connections at any moment, leave bytes over, send wrong
+# lengths and answer before they have read a request's body, and note each request: none that may not be repeated has
+# come twice.
 #
 # HEDDLE_HTTP_CASES says how many (1000), HEDDLE_HTTP_SEED where to begin.
 class KeepAliveDifferentialTest < Minitest::Test
@@ -25,7 +27,12 @@ class KeepAliveDifferentialTest < Minitest::Test
   FIRST = Integer(ENV["HEDDLE_HTTP_SEED"] || (Process.pid * 1000 + Time.now.usec) % 1_000_000_000)
   CHILDREN = 4
 
-  REPEATABLE = %w[GET HEAD PUT DELETE].freeze
+  REPEATABLE = %w[GET HEAD PUT DELETE OPTIONS].freeze
+  VERBS = %w[GET GET GET GET HEAD POST PUT DELETE OPTIONS PATCH].freeze
+  MODES = %i[body block string io unread break throw raise].freeze
+  LEAVES = %i[break throw raise].freeze # an answer before its end
+  CONNECTION = ["keep-alive", "close", "Keep-Alive, x", "TE", "upgrade"].freeze
+  GREETINGS = ["HTTP/1.1 100 Continue\r\n\r\n", "\r\n", "HTTP/1.1 103 Early\r\n\r\n", "220 hello\r\n"].freeze
   # What a caller sees of a request that may not be repeated, and met a server that closed.
   LOST = [EOFError, IOError, Errno::ECONNRESET, Errno::EPIPE, Errno::ECONNABORTED, OpenSSL::SSL::SSLError].freeze
 
@@ -34,7 +41,10 @@ class KeepAliveDifferentialTest < Minitest::Test
     # @param replies [Array<Hash>] as of ScriptedHTTPServer
     # @param manners [Hash] close_after: requests of a connection; late: whether it closes a moment later; dies: the
     #   replies instead of which it closes a connection that has had requests; left: the replies with bytes behind them;
-    #   waits: the replies after which the client waits for more, which an end of the connection would be
+    #   waits: the replies after which the client waits for more, which an end of the connection would be; greeting:
+    #   what it says before the first request; asks, early, ahead: the requests with "Expect" whose body it asks for,
+    #   those whose body it does not read, and those that it answers before it reads the body; held: how many bytes at
+    #   the end of a reply it sends only with the next one
     def converse(replies, manners)
       play([])
       @lock.synchronize do
@@ -55,12 +65,13 @@ class KeepAliveDifferentialTest < Minitest::Test
         stream.accept
       end
       (1..).each do |number|
+        stream.write(@manners[:greeting]) if number == 1 && @manners&.fetch(:greeting)
         Thread.current[:quiet] = true
         head, = read_request(stream)
-        break unless head
+        break unless head && answer(stream, socket, head, number)
 
-        Thread.current[:quiet] = false
-        break unless answer(stream, socket, head, number)
+        Thread.current[:quiet] = true
+        drop_body(stream, head) if @manners[:ahead].include?(index_of(head)) && expects?(head)
       end
     rescue SystemCallError, IOError, OpenSSL::SSL::SSLError
       nil
@@ -68,9 +79,27 @@ class KeepAliveDifferentialTest < Minitest::Test
       socket.close
     end
 
+    def read_body(stream, head)
+      Thread.current[:quiet] = false
+      index = index_of(head)
+      return if expects?(head) && @manners.values_at(:early, :ahead).any? { |some| some.include?(index) }
+
+      asks = expects?(head) && @manners[:asks].include?(index) && !@manners[:dies].include?(index)
+      stream.write("HTTP/1.1 100 Continue\r\n\r\n") if asks # which is an answer already
+      super
+    end
+
+    def drop_body(stream, head) = stream.read(head[/^content-length: (\d+)/i, 1].to_i)
+
+    def expects?(head) = head.match?(/^expect:/i)
+
+    def index_of(head) = head[%r{ /(\d+)}, 1].to_i
+
+    # In the middle of a session a server behaves alike on both sides.
     def answer(stream, socket, head, number)
-      verb, path = head.split(" ", 3)
-      index = path.delete("/").to_i
+      verb, = head.split(" ", 2)
+      index = index_of(head)
+      number = 1 unless head.match?(%r{\A\S+ /\d+/first })
       reply = @replies[index]
       dies = number > 1 && @manners[:dies].include?(index)
       # A reset may take back what was sent before it.
@@ -86,6 +115,10 @@ class KeepAliveDifferentialTest < Minitest::Test
     end
 
     def send_pieces(stream, socket, pieces, index)
+      held = Thread.current[:held]
+      stream.write(held) if held
+      late = @manners[:held].fetch(index, 0)
+      *pieces, Thread.current[:held] = pieces.join.unpack("a#{pieces.sum(&:bytesize) - late}a*") if late > 0
       pieces.each_with_index do |piece, i|
         sleep(PAUSE) if i > 0
         stream.write(piece)
@@ -143,20 +176,48 @@ class KeepAliveDifferentialTest < Minitest::Test
   def plan_of(http_case)
     random = Random.new(http_case.seed)
     requests = http_case.requests
+    replies = http_case.connections.flatten(1)
+    add_requests(requests, replies, random, http_case.tls?)
     count = requests.size
-    {requests: requests, replies: http_case.connections.flatten(1), tls: http_case.tls?,
+    some = ->(probability) { Array.new(count) { |i| i if random.rand < probability }.compact }
+    {requests: requests, replies: replies, tls: http_case.tls?,
      servers: Array.new(count) { (random.rand < 0.75) ? 0 : 1 },
-     ways: Array.new(count) { %i[block block finish none][random.rand(4)] },
+     ways: Array.new(count) { %i[block block finish none][random.rand(4)] }, goes_on: some.call(0.35), last: [],
      retries: random.rand(2), accelerated: random.rand < 0.8, task: random.rand < 0.3,
-     manners: {close_after: [nil, nil, 1, 2, 3][random.rand(5)], late: random.rand < 0.5,
-               dies: Array.new(count) { |i| i if random.rand < 0.2 }.compact,
-               left: Array.new(count) { |i| i if random.rand < 0.1 }.compact, waits: []}}
+     manners: {close_after: [nil, nil, 1, 2, 3][random.rand(5)], late: random.rand < 0.5, dies: some.call(0.2),
+               left: some.call(0.1), waits: [], early: some.call(0.3), ahead: some.call(0.2), asks: some.call(0.3),
+               held: {},
+               greeting: (GREETINGS.sample(random: random) if random.rand < 0.04 && requests.none? { expects?(_1) })}}
   end
+
+  # Some more, and odd answers to most. A server of TLS 1.3 sends tickets, which stock takes for an answer to "Expect".
+  def add_requests(requests, replies, random, tls)
+    random.rand(4).times do
+      verb = VERBS.sample(random: random)
+      body = random.bytes([0, 10, 3000, 40_000].sample(random: random)) if verb.start_with?("P")
+      requests << HTTPCase::Request.new(verb, MODES.sample(random: random), body, {})
+    end
+    odd = OddHTTPAnswers.new(random)
+    requests.each_with_index do |request, i|
+      request.header["Connection"] = CONNECTION.sample(random: random) if random.rand < 0.08
+      request.header["Expect"] = "100-continue" if random.rand < 0.05
+      request.header["Upgrade"] = "h2c" if random.rand < 0.02
+      request.header.delete("Expect") if tls
+      replies[i] = odd.answer(request.verb, i) if replies[i].nil? || random.rand < 0.6
+    end
+  end
+
+  def expects?(request) = request.header.key?("Expect")
 
   def by_stock(plan, timeout)
     Heddle::NetHTTP.keep_alive(false)
     Heddle::NetHTTP.disable
-    converse(plan, timeout)
+    [plan[:last], plan[:manners][:held]].each(&:clear)
+    converse(plan, timeout) do |i, http, got|
+      left = left(http)
+      plan[:last] << i if left.nil? || left > 0 || last?(plan, i, got)
+      plan[:manners][:held][i] = left if left && holds?(plan, i)
+    end
   end
 
   def kept(plan, timeout)
@@ -167,17 +228,50 @@ class KeepAliveDifferentialTest < Minitest::Test
     Heddle::NetHTTP.keep_alive_clear
   end
 
-  def converse(plan, timeout)
+  # Yields after each request.
+  def converse(plan, timeout, &after)
     servers = [plan[:tls] ? @tls : @servers[0], @servers[1]]
     servers.each { |server| server.converse(plan[:replies], plan[:manners]) }
-    results = plan[:requests].each_with_index.map do |request, i|
-      server = servers[plan[:servers][i]]
-      outcome = visit(session(server, plan, timeout), plan[:ways][i], request, "/#{i}")
+    results = []
+    until (first = results.size) == plan[:requests].size
+      server = servers[plan[:servers][first]]
+      visit(session(server, plan, timeout), plan[:ways][first]) do |http|
+        results << got = result(http, plan[:requests][i = results.size], "/#{i}#{"/first" if i == first}")
+        got.delete(:closed)
+        server.quiet
+        after&.call(i, http, got)
+        plan[:last].include?(i)
+      end
       server.quiet
-      outcome
     end
-    servers.each { |server| server.quiet }
     [results, servers.flat_map(&:log)]
+  end
+
+  # Whether this request is its session's last one. Stock would take what is left on a connection for the next answer.
+  def last?(plan, index, got)
+    request = plan[:requests][index]
+    index + 1 == plan[:requests].size || !plan[:goes_on].include?(index) || got[:error] || expects?(request) ||
+      LEAVES.include?(request.mode)
+  end
+
+  # Bytes behind an answer whose end is beyond doubt come at once: later nobody could tell them from the next answer.
+  def holds?(plan, index)
+    plan[:replies][index][:doubtful] && !plan[:manners][:left].include?(index) &&
+      !LEAVES.include?(plan[:requests][index].mode)
+  end
+
+  # How many bytes; nil if the connection is over, or nobody knows.
+  def left(http)
+    socket = http.instance_variable_get(:@socket)
+    return if socket.nil? || socket.closed? || http.use_ssl?
+
+    buffered = socket.instance_variable_get(:@rbuf).bytesize - (socket.instance_variable_get(:@rbuf_offset) || 0)
+    bytes = socket.io.recv_nonblock(1 << 20, Socket::MSG_PEEK, exception: false)
+    return buffered if bytes == :wait_readable
+
+    buffered + bytes.bytesize unless bytes.to_s.empty?
+  rescue SystemCallError
+    nil
   end
 
   def session(server, plan, timeout)
@@ -188,15 +282,19 @@ class KeepAliveDifferentialTest < Minitest::Test
     end
     http.max_retries = plan[:retries]
     http.read_timeout = timeout
+    http.continue_timeout = [timeout, 1].min
     http
   end
 
-  def visit(http, way, request, path)
+  # The block returns whether its request was the session's last one. Without a session there is one alone.
+  def visit(http, way, &block)
     http.start if way == :finish
-    got = (way == :block) ? http.start { result(http, request, path) } : result(http, request, path)
-    got.delete(:closed)
+    case way
+    when :none then yield http
+    when :block then http.start { nil until yield(http) }
+    else nil until yield(http)
+    end
     http.finish if http.started?
-    got
   end
 
   # Descriptions of what a caller sees differently, and of requests that came too often.

@@ -51,6 +51,10 @@ module HTTPResults
     when :unread then http.request(request, wanted.body) { |response| got[:seen] = response.code }
     when :block
       http.request(request, wanted.body) { |response| response.read_body { |segment| got[:segments] << segment } }
+    when :break then http.request(request, wanted.body) { |response| break response }
+    when :throw then catch(:out) { http.request(request, wanted.body) { |one| one.read_body { throw :out, one } } }
+    when :raise
+      http.request(request, wanted.body) { |response| response.read_body { raise ArgumentError, "on purpose" } }
     when :string
       http.request(request, wanted.body) do |response|
         got[:string] = into = +"before"

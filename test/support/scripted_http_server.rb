@@ -159,13 +159,14 @@ class ScriptedHTTPServer
       line = stream.gets or return
       head << line
     end
+    [head, read_body(stream, head)]
+  end
+
+  def read_body(stream, head)
+    return read_chunks(stream) if head.match?(/^transfer-encoding: chunked/i)
+
     length = head[/^content-length: (\d+)/i, 1].to_i
-    body = if head.match?(/^transfer-encoding: chunked/i)
-      read_chunks(stream)
-    else
-      length.zero? ? "" : stream.read(length)
-    end
-    [head, body]
+    length.zero? ? "" : stream.read(length)
   end
 
   def read_chunks(stream)

@@ -170,9 +170,15 @@ module ClientFuzz
           expect(status.exitstatus == 7, "a child ended by #{status}")
         end
       rescue Timeout::Error
+        @session.count(RuntimeError.new("child"))
+        end_child(pid)
+      end
+
+      def end_child(pid)
         Process.kill(:KILL, pid)
         Process.detach(pid)
-        @session.count(RuntimeError.new("child"))
+      rescue Errno::ESRCH
+        nil # the wait had just reaped it when its time was over
       end
 
       # Ends the child at once on Rubies that crash in a child of a process with threads (doc/limits.md).
