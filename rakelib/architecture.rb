@@ -8,9 +8,10 @@ require "tsort"
 class Architecture
   # From the bottom up; layers of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
-    [""], ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "names"], ["scheduler"], ["stream", "wire"],
-    ["net_http", "db"],
-    ["memcached", "mysql", "postgresql", "sqlite", "simulation"]
+    [""], ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"],
+    ["stream", "wire/http", "wire/memcached", "wire/mysql", "wire/postgresql"],
+    ["net_http", "memcached", "db", "simulation"],
+    ["db/mysql", "db/postgresql", "db/sqlite"]
   ].freeze
   # Tables of functions by which a layer calls layers above it, with the layer that has the struct. Each is a way up
   # that includes do not show, so there are few, each for a reason that its header gives.

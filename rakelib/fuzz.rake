@@ -3,22 +3,22 @@
 # Runs the parsers of ext/heddle/wire alone, under sanitizers, on mutated files of test/fuzz/corpus.
 namespace :test do
   sanitizers = %w[-fsanitize=address,undefined -fno-sanitize-recover=undefined]
-  headers = ["test/fuzz/fuzz.h", *FileList["ext/heddle/wire/*.h"]]
+  headers = ["test/fuzz/fuzz.h", *FileList["ext/heddle/wire/*/*.h"]]
   # Apart from the programs: several have the same parsers, and ccache keeps only what is not linked in the same step.
   object_of = lambda do |source|
-    object = source.pathmap("tmp/fuzz/%n.o")
+    object = source.pathmap("tmp/fuzz/%X.o")
     file object => [source, *headers] do
-      mkdir_p "tmp/fuzz", verbose: false
+      mkdir_p File.dirname(object), verbose: false
       sh "gcc", "-std=gnu11", "-O1", "-g", "-MD", *sanitizers, "-Wall", "-Wextra", "-Iext/heddle", "-c", source,
         "-o", object, verbose: false
     end
     object
   end
-  objects = FileList["test/fuzz/*_fuzz.c", "ext/heddle/wire/*.c"].to_h { |source| [source, object_of.call(source)] }
+  objects = FileList["test/fuzz/*_fuzz.c", "ext/heddle/wire/*/*.c"].to_h { |source| [source, object_of.call(source)] }
   fuzzers = FileList["test/fuzz/*_fuzz.c"].to_h do |source|
     name = source.pathmap("%n").delete_suffix("_fuzz")
     program = "tmp/fuzz/#{name}"
-    parts = objects.values_at(source, *FileList["ext/heddle/wire/wire_#{name}{,_*}.c"])
+    parts = objects.values_at(source, *FileList["ext/heddle/wire/#{name[/[a-z]+/]}/*.c"])
     file(program => parts) { sh "gcc", *sanitizers, *parts, "-lm", "-o", program, verbose: false }
     [name, program]
   end

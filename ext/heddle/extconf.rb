@@ -4,12 +4,14 @@ require "mkmf"
 
 # The layers, each a folder of sources. CONTRIBUTING.md draws which layer may use which.
 LAYERS = [
-  "", "os", "cancel", "loop", "scope", "task", "sync", "names", "scheduler", "stream", "wire", "net_http", "memcached",
-  "db", "mysql", "postgresql", "sqlite", "simulation"
+  ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "stream", "wire/http",
+  "wire/memcached", "wire/mysql", "wire/postgresql", "net_http", "memcached", "db", "db/mysql", "db/postgresql",
+  "db/sqlite", "simulation"
 ].freeze
-root = __dir__
-$srcs = LAYERS.flat_map { |layer| Dir[File.join(root, layer, "*.c")].map { |path| File.basename(path) } }.sort
-$VPATH.concat(LAYERS.reject(&:empty?).map { |layer| "$(srcdir)/#{layer}" })
+# Files of different layers may have one name: each object has the path of its source.
+$srcs = LAYERS.flat_map { |layer| Dir.glob("#{layer}/*.c", base: __dir__) }.sort
+$objs = $srcs.map { |source| source.sub(/c\z/, $OBJEXT) }
+FileUtils.mkdir_p(LAYERS)
 $INCFLAGS << " -I$(srcdir)"
 $defs << "-D_GNU_SOURCE"
 $defs << "-DHEDDLE_DEBUG=1" if ENV["HEDDLE_DEBUG"] == "1"

@@ -34,7 +34,7 @@ module Heddle
     GRACE = 0.5
     # Pauses of callers that wait for another to compute a value, in seconds: the first and the longest.
     PAUSES = [0.005, 0.1].freeze
-    # Of ext/heddle/wire/wire_memcached.h.
+    # Of ext/heddle/wire/memcached/messages.h.
     WON = 1 << 6
     STALE = 1 << 7
     WAITING = 1 << 8

@@ -10,7 +10,7 @@ class ArchitectureTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
   LAYERS = File.join(ROOT, "ext/heddle")
 
-  def test_no_room_includes_a_room_above_it
+  def test_no_layer_includes_a_layer_above_it
     assert_empty Architecture.new(LAYERS).violations
   end
 
@@ -23,10 +23,10 @@ class ArchitectureTest < Minitest::Test
     end
   end
 
-  def test_rooms_of_one_level_do_not_include_each_other
+  def test_layers_of_one_row_do_not_include_each_other
     with_layers do |layers|
-      File.write(File.join(layers, "mysql/mysql_link.h"), %(#include "memcached/memcached.h"\n), mode: "a")
-      assert_match(/mysql may not know memcached/, Architecture.new(layers).violations.join)
+      File.write(File.join(layers, "db/mysql/link.h"), %(#include "db/sqlite/link.h"\n), mode: "a")
+      assert_match(%r{db/mysql may not know db/sqlite}, Architecture.new(layers).violations.join)
     end
   end
 
@@ -55,15 +55,15 @@ class ArchitectureTest < Minitest::Test
     end
   end
 
-  def test_contributing_draws_the_rooms_as_they_are
+  def test_contributing_draws_the_layers_as_they_are
     assert_includes File.read(File.join(ROOT, "CONTRIBUTING.md")), Architecture.new(LAYERS).picture
   end
 
-  def test_the_guide_draws_the_rooms_in_their_order
+  def test_the_guide_draws_the_layers_in_their_order
     drawing = File.read(File.join(ROOT, "guides/how_it_works.md"))[/^```text\n(.*?)^```/m, 1]
-    drawn = drawing.scan(/^│ (\w+) /).flatten
+    drawn = drawing.scan(%r{^│ ([\w/]+) }).flatten
     rows = Architecture::ROWS.flatten - [""]
-    assert_equal rows.sort, (drawn - ["lib"]).sort
+    assert_equal rows.sort, (drawn - ["lib/heddle"]).sort
     heights = drawn.filter_map { |layer| Architecture::ROWS.index { |row| row.include?(layer) } }
     assert_equal heights.sort.reverse, heights
   end

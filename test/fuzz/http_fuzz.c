@@ -1,8 +1,8 @@
-// Throws bytes at the parsers and rules of wire/wire_http*.c, alone, under sanitizers: http_fuzz CORPUS INPUTS SEED
+// Throws bytes at the parsers and rules of wire/http, alone, under sanitizers: http_fuzz CORPUS INPUTS SEED
 //
 // Each input is a file of the corpus, changed a little, in memory of exactly its size. The sanitizers check accesses;
 // this checks that a parser's answer lies within its input.
-#include "wire/wire_http_reuse.h"
+#include "wire/http/reuse.h"
 
 #include "fuzz.h"
 

@@ -1,9 +1,9 @@
-// Throws bytes at wire/wire_memcached.c, alone, under sanitizers: memcached_fuzz CORPUS INPUTS SEED
+// Throws bytes at wire/memcached/messages.c, alone, under sanitizers: memcached_fuzz CORPUS INPUTS SEED
 //
 // Each input is a file of the corpus, changed a little, in memory of exactly its size: replies are read from it, and
 // requests are made of it. The sanitizers check accesses; this checks that an answer lies within its input and does not
 // change when more bytes follow, and that no key can put a second line into a request.
-#include "wire/wire_memcached.h"
+#include "wire/memcached/messages.h"
 
 #include "fuzz.h"
 

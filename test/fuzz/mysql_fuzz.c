@@ -1,7 +1,7 @@
-// Throws bytes at the parsers of wire/wire_mysql.c and wire/wire_mysql_rows.c, alone, under sanitizers; see fuzz.h. An
+// Throws bytes at the parsers of wire/mysql/packets.c and wire/mysql/rows.c, alone, under sanitizers; see fuzz.h. An
 // input is a packet's payload, and also a row: one byte with a number of columns, two for each (type, unsigned or not),
 // then the row.
-#include "wire/wire_mysql_rows.h"
+#include "wire/mysql/rows.h"
 
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-// Throws text at wire/wire_mysql_sql.c, alone, under sanitizers; see fuzz.h.
-#include "wire/wire_mysql_sql.h"
+// Throws text at wire/mysql/sql.c, alone, under sanitizers; see fuzz.h.
+#include "wire/mysql/sql.h"
 
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
-// Throws bytes at wire/wire_postgresql_copy.c, alone, under sanitizers; see fuzz.h. What was decoded is encoded again
+// Throws bytes at wire/postgresql/copy.c, alone, under sanitizers; see fuzz.h. What was decoded is encoded again
 // and decoded again, and has to be the same.
-#include "wire/wire_postgresql.h"
-#include "wire/wire_postgresql_copy.h"
+#include "wire/postgresql/messages.h"
+#include "wire/postgresql/copy.h"
 
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
-// Throws numbers at wire/wire_postgresql_digits.c, alone, under sanitizers; see fuzz.h. An input is the bytes of an
+// Throws numbers at wire/postgresql/digits.c, alone, under sanitizers; see fuzz.h. An input is the bytes of an
 // integer and of a float, or the decimal digits of a float. Their digits are read back, and have to be the same number.
-#include "wire/wire_postgresql_digits.h"
+#include "wire/postgresql/digits.h"
 
 #include "fuzz.h"
 

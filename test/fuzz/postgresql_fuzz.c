@@ -1,6 +1,6 @@
-// Throws bytes at the parsers of wire/wire_postgresql.c, alone, under sanitizers; see fuzz.h. An input is what a server
-// sends, one message behind the other. The corpus is what PostgreSQL 15 sent.
-#include "wire/wire_postgresql.h"
+// Throws bytes at the parsers of wire/postgresql/messages.c, alone, under sanitizers; see fuzz.h. An input is what a
+// server sends, one message behind the other. The corpus is what PostgreSQL 15 sent.
+#include "wire/postgresql/messages.h"
 
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
-// Builds the messages of wire/wire_postgresql_requests.c from pieces of the input, alone, under sanitizers; see fuzz.h.
+// Builds the messages of wire/postgresql/requests.c from pieces of the input, alone, under sanitizers; see fuzz.h.
 // Whatever is written has to be whole messages; whatever is refused leaves nothing behind.
-#include "wire/wire_postgresql_requests.h"
+#include "wire/postgresql/requests.h"
 
 #include "fuzz.h"
 

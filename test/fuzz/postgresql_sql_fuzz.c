@@ -1,6 +1,6 @@
-// Throws text at wire/wire_postgresql_sql*.c, alone, under sanitizers; see fuzz.h.
-#include "wire/wire_postgresql_sql.h"
-#include "wire/wire_postgresql_sql_placeholders.h"
+// Throws text at wire/postgresql/sql*.c, alone, under sanitizers; see fuzz.h.
+#include "wire/postgresql/sql.h"
+#include "wire/postgresql/sql_placeholders.h"
 
 #include "fuzz.h"
 

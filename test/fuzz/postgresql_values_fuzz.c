@@ -1,11 +1,11 @@
-// Throws bytes at the parsers of wire/wire_postgresql_values*.c, alone, under sanitizers; see fuzz.h. An input is a
+// Throws bytes at the parsers of wire/postgresql/values*.c, alone, under sanitizers; see fuzz.h. An input is a
 // byte that chooses the type, and a value. If the type has a writer, the value is written again, and has to be the
 // same. The corpus is what PostgreSQL 15 sent.
-#include "wire/wire_postgresql_values_geometry.h"
-#include "wire/wire_postgresql_values_nested.h"
-#include "wire/wire_postgresql_values_network.h"
-#include "wire/wire_postgresql_values_numeric.h"
-#include "wire/wire_postgresql_values_time.h"
+#include "wire/postgresql/values_geometry.h"
+#include "wire/postgresql/values_nested.h"
+#include "wire/postgresql/values_network.h"
+#include "wire/postgresql/values_numeric.h"
+#include "wire/postgresql/values_time.h"
 
 #include "fuzz.h"
 

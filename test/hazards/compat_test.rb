@@ -185,8 +185,8 @@ class CompatTest < Minitest::Test
 
   # Other tests show these defects.
   ELSEWHERE = {
-    "connect" => "names/unanswered_test.rb", "address_names" => "names/address_names_test.rb",
-    "look_ups" => "names/look_ups_test.rb", "interrupt_proxy" => "hazards/contract_hooks_test.rb"
+    "connect" => "resolver/unanswered_test.rb", "address_names" => "resolver/address_names_test.rb",
+    "look_ups" => "resolver/look_ups_test.rb", "interrupt_proxy" => "hazards/contract_hooks_test.rb"
   }.freeze
 
   PROGRAMS.each do |patch, program|

@@ -4,7 +4,7 @@ require "fileutils"
 require "rbconfig"
 require "tmpdir"
 
-# ext/heddle/wire/wire_postgresql*.c without Ruby: the program in postgresql_wire/ is compiled once and answers
+# ext/heddle/wire/postgresql without Ruby: the program in postgresql_wire/ is compiled once and answers
 # questions.
 module PostgreSQLWire
   SOURCES = Dir[File.expand_path("postgresql_wire/*.c", __dir__)]
@@ -25,7 +25,7 @@ module PostgreSQLWire
       folder = Dir.mktmpdir
       Minitest.after_run { FileUtils.rm_rf(folder) }
       program = "#{folder}/postgresql_wire"
-      sources = Dir["#{FOLDER}/wire/wire_postgresql*.c"]
+      sources = Dir["#{FOLDER}/wire/postgresql/*.c"]
       options = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-I#{FOLDER}", "-o", program]
       system(RbConfig::CONFIG["CC"].split.first, *options, *SOURCES, *sources, "-lm", exception: true)
       IO.popen([program], "r+")

@@ -5,7 +5,7 @@ require "pg"
 require "support/postgresql_wire"
 require "support/servers"
 
-# wire/wire_postgresql_copy.c beside a real server: what COPY sends is read as the values of the table, and what is
+# wire/postgresql/copy.c beside a real server: what COPY sends is read as the values of the table, and what is
 # written for COPY is what the server reads.
 class PostgreSQLCopyTest < Minitest::Test
   FORMS = {

@@ -5,8 +5,8 @@ require "socket"
 require "support/postgresql_wire"
 require "support/servers"
 
-# wire/wire_postgresql.c and wire_postgresql_requests.c beside a real server: it understands what is written, and what
-# it answers is read.
+# wire/postgresql/messages.c and wire/postgresql/requests.c beside a real server: it understands what is written, and
+# what it answers is read.
 class PostgreSQLMessagesTest < Minitest::Test
   PROTOCOL = 0x30000
 

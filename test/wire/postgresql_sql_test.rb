@@ -3,7 +3,7 @@
 require "test_helper"
 require "support/postgresql_wire"
 
-# wire/wire_postgresql_sql*.c: what is a placeholder and what only looks like one, and what a statement does.
+# wire/postgresql/sql*.c: what is a placeholder and what only looks like one, and what a statement does.
 class PostgreSQLSQLTest < Minitest::Test
   QUESTIONS = {
     "select ?" => [1, "select $1"],

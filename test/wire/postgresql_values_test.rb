@@ -5,7 +5,7 @@ require "pg"
 require "support/postgresql_wire"
 require "support/servers"
 
-# wire/wire_postgresql_values*.c beside a real server: each value is asked for in text and in binary. The binary form
+# wire/postgresql/values*.c beside a real server: each value is asked for in text and in binary. The binary form
 # has to be read as the text; where Heddle writes the binary form of a text, it has to be the same bytes.
 class PostgreSQLValuesTest < Minitest::Test
   SETUP = <<~SQL

@@ -3,7 +3,7 @@
 #ifndef HEDDLE_CANCEL_TIMER_H
 #define HEDDLE_CANCEL_TIMER_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 
 struct timer {
     deadline_t at;

@@ -1,6 +1,6 @@
 #include "db/connection.h"
 
-#include "deadline.h"
+#include "os/deadline.h"
 #include "stream/stream.h"
 #include "task/current.h"
 

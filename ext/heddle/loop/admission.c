@@ -1,7 +1,7 @@
 // Operations that end without parking: how many of them a passed deadline allows, and when they yield to other fibers.
 #include "loop/internals.h"
 
-#include "budget.h"
+#include "os/budget.h"
 #include "loop/interrupt.h"
 #include "loop/park.h"
 #include "loop/turn.h"

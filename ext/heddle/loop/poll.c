@@ -1,6 +1,6 @@
 #include "loop/poll_now.h"
 #include "loop/poller.h"
-#include "simulated.h"
+#include "os/simulated.h"
 
 #include <errno.h>
 #include <poll.h>

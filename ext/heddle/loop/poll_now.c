@@ -1,6 +1,6 @@
 #include "loop/poll_now.h"
 
-#include "deadline.h"
+#include "os/deadline.h"
 
 #include <errno.h>
 #include <sys/resource.h>

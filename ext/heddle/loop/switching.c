@@ -3,7 +3,7 @@
 
 #include "loop/wake.h"
 #include "os/fork.h"
-#include "simulated.h"
+#include "os/simulated.h"
 
 #include <ruby/thread.h>
 

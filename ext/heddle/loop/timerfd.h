@@ -4,7 +4,7 @@
 #ifndef HEDDLE_LOOP_TIMERFD_H
 #define HEDDLE_LOOP_TIMERFD_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 
 struct timerfd {
     int descriptor; // readable from `at` on until it is set again; -1 if the system offers none

@@ -1,9 +1,9 @@
-// Many keys at once: memcached_multi.c (the methods, and how keys are distributed over servers), memcached_shard.c (one
-// server's share: requests and replies), memcached_batch.c (the commands of a pipeline).
+// Many keys at once: multi.c (the methods, and how keys are distributed over servers), shard.c (one server's share:
+// requests and replies), batch.c (the commands of a pipeline).
 #ifndef HEDDLE_MEMCACHED_MULTI_H
 #define HEDDLE_MEMCACHED_MULTI_H
 
-#include "memcached/internals.h"
+#include "memcached/memcached.h"
 
 enum multi_kind { MULTI_GET, MULTI_SET, MULTI_DELETE, MULTI_BATCH };
 
@@ -43,7 +43,7 @@ struct multi {
     bool again;
 };
 
-// ---- memcached_shard.c
+// ---- shard.c
 
 // Sends each server its share in one window, to all servers before the first reply is read. Connection failures are
 // kept in the shards; other exceptions are raised. Connections are leased in the order of the servers, so that two such
@@ -53,7 +53,7 @@ void multi_run_shards(struct multi *multi);
 // Gives the connections back; closes those of unfinished exchanges.
 void multi_end_shards(struct multi *multi);
 
-// ---- memcached_batch.c
+// ---- batch.c
 
 // Reads the command at this place into the request, without its key and opaque; *value becomes the value to store.
 void multi_read_command(const struct multi *multi, long index, struct memcached_request *request, VALUE *value);

@@ -2,7 +2,7 @@
 #ifndef HEDDLE_OS_NATIVE_THREAD_H
 #define HEDDLE_OS_NATIVE_THREAD_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "deadline.h"
+#include "os/deadline.h"
 #include "os/fork.h"
 #include "os/native_thread.h"
 

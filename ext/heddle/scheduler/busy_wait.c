@@ -1,6 +1,6 @@
 // Waits for a lock for a C library that asks through a callback whether to try again (SQLite's busy handler). An
 // exception must not pass through the library's frames: it would leave the library's locks locked.
-#include "gvl.h"
+#include "os/gvl.h"
 #include "loop/interrupt.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"

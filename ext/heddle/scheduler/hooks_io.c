@@ -5,7 +5,7 @@
 #include "loop/send.h"
 #include "loop/turn.h"
 #include "shims.h"
-#include "socket_io.h"
+#include "os/socket_io.h"
 #include "task/task_loop.h"
 
 #include <errno.h>

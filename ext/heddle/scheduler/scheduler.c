@@ -6,7 +6,7 @@
 #include "loop/start.h"
 #include "loop/turn.h"
 #include "loop/wake.h"
-#include "names/names.h"
+#include "resolver/names.h"
 #include "os/fork.h"
 #include "os/trap_handlers.h"
 #include "scheduler/bindings.h"

@@ -1,12 +1,12 @@
 // Socket methods that tasks call often, without the detour through Ruby's hooks.
 #include "scheduler/bindings.h"
 
-#include "budget.h"
+#include "os/budget.h"
 #include "loop/park.h"
 #include "loop/send.h"
 #include "loop/turn.h"
 #include "shims.h"
-#include "socket_io.h"
+#include "os/socket_io.h"
 #include "task/external.h"
 #include "task/task_loop.h"
 

@@ -3,7 +3,7 @@
 #ifndef HEDDLE_SCOPE_DEADLINE_SCOPE_H
 #define HEDDLE_SCOPE_DEADLINE_SCOPE_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 
 // The earliest deadline of the running fiber's task, or of the running thread outside of any task; DEADLINE_NEVER
 // without one. Deadlines outside of a shield do not count. Wait no longer than this, then call deadline_check.

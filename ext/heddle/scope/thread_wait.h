@@ -2,7 +2,7 @@
 #ifndef HEDDLE_SCOPE_THREAD_WAIT_H
 #define HEDDLE_SCOPE_THREAD_WAIT_H
 
-#include "gvl.h"
+#include "os/gvl.h"
 
 // Like gvl_wait, until the instant `until` or the deadline in force, whichever comes first: the next call then raises
 // the deadline. Raises a passed deadline before polling: a peer may always answer in time for a poll.

@@ -1,11 +1,11 @@
 // What a simulated world (lib/heddle/simulation.rb) needs from the core: the clock, connects and look-ups, which the
 // world answers. Everything else waits and moves bytes as always, on pairs of UNIX sockets.
 
-#include "deadline.h"
-#include "names/resolver.h"
+#include "os/deadline.h"
+#include "resolver/resolver.h"
 #include "os/connecting.h"
 #include "portable.h"
-#include "simulated.h"
+#include "os/simulated.h"
 
 #include <errno.h>
 #include <stdlib.h>

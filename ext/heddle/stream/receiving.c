@@ -2,7 +2,7 @@
 #include "stream/internals.h"
 
 #include "os/fork.h"
-#include "socket_io.h"
+#include "os/socket_io.h"
 
 #include <errno.h>
 #include <poll.h>

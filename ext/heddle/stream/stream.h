@@ -30,7 +30,7 @@
 #ifndef HEDDLE_STREAM_STREAM_H
 #define HEDDLE_STREAM_STREAM_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 
 struct stream;
 

@@ -1,6 +1,6 @@
 #include "stream/internals.h"
 
-#include "budget.h"
+#include "os/budget.h"
 #include "loop/park.h"
 #include "os/fork.h"
 #include "scope/deadline_scope.h"

@@ -1,6 +1,6 @@
 #include "stream/internals.h"
 
-#include "socket_io.h"
+#include "os/socket_io.h"
 
 #include <errno.h>
 #include <poll.h>

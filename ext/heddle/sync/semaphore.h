@@ -6,7 +6,7 @@
 #ifndef HEDDLE_SYNC_SEMAPHORE_H
 #define HEDDLE_SYNC_SEMAPHORE_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 #include "os/fork.h"
 
 struct semaphore {

@@ -1,6 +1,6 @@
-#include "budget.h"
+#include "os/budget.h"
 
-#include "gvl.h"
+#include "os/gvl.h"
 #include "loop/park.h"
 #include "loop/turn.h"
 #include "scope/deadline_scope.h"

@@ -2,7 +2,7 @@
 #ifndef HEDDLE_TASK_CANCEL_H
 #define HEDDLE_TASK_CANCEL_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 #include "task/task_end.h"
 
 #define CANCEL_GRACE 5000000000 // nanoseconds, the default: lib/heddle/run.rb has the same

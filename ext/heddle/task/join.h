@@ -3,7 +3,7 @@
 #ifndef HEDDLE_TASK_JOIN_H
 #define HEDDLE_TASK_JOIN_H
 
-#include "deadline.h"
+#include "os/deadline.h"
 
 // Sleeps until join_wake or until the deadline. May return early: the caller checks and calls again. `waiters` points
 // to the Hash, or nil, in an object that `owner` keeps alive.

@@ -5,8 +5,8 @@ module Heddle
     # Connects to names. Ruby 3.4 and later connect in C without calling the scheduler, so that all tasks stand still
     # during the look-up and until an address answers (https://bugs.ruby-lang.org/issues/21270). Earlier Rubies try one
     # address after another, each with the whole timeout, and do not bound the look-up. Heddle races all addresses, as
-    # in RFC 8305, and only the calling task waits. The methods are in C: ext/heddle/names/connect.c and connect_race.c.
-    # This file makes the errors of each version of Ruby.
+    # in RFC 8305, and only the calling task waits. The methods are in C: ext/heddle/resolver/connect.c and
+    # connect_race.c. This file makes the errors of each version of Ruby.
     #
     # @api private
     module Connect

@@ -3,8 +3,8 @@
 module Heddle
   module ConnectFilter
     # Asks the filters in the methods of Ruby's socket classes that connect. They are methods in C
-    # (ext/heddle/names/connect_filter.c), which call these functions if a filter is in force. Connects that Heddle
-    # makes itself ask in the race of the addresses (ext/heddle/names/connect.c).
+    # (ext/heddle/resolver/connect_filter.c), which call these functions if a filter is in force. Connects that Heddle
+    # makes itself ask in the race of the addresses (ext/heddle/resolver/connect.c).
     #
     # What is connected to is always the address that was checked: Ruby's own method gets the number, never the name.
     #

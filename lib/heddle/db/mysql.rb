@@ -12,7 +12,7 @@ require_relative "mysql/session_state"
 
 module Heddle
   module DB
-    # MySQL and MariaDB. Packets, parameters and rows are in C (ext/heddle/wire/wire_mysql.c, ext/heddle/mysql).
+    # MySQL and MariaDB. Packets, parameters and rows are in C (ext/heddle/wire/mysql, ext/heddle/db/mysql).
     #
     # Addresses: <tt>mysql://user:password@host:port/base</tt>, or with the scheme +mariadb+. The port is 3306. Options
     # besides those of {DB.connect}:

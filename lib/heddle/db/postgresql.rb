@@ -29,7 +29,7 @@ require_relative "postgresql/driver"
 
 module Heddle
   module DB
-    # PostgreSQL. Messages, parameters and rows are in C (ext/heddle/wire/wire_postgresql*.c, ext/heddle/postgresql).
+    # PostgreSQL. Messages, parameters and rows are in C (ext/heddle/wire/postgresql, ext/heddle/db/postgresql).
     #
     # Addresses: <tt>postgresql://user:password@host:port/base</tt>, or libpq's "host=… dbname=…". Without one, the
     # environment (PGHOST and the others), a service file and a password file are read, as libpq does. The port is 5432.

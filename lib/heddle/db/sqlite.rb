@@ -16,7 +16,7 @@ require_relative "sqlite/driver"
 module Heddle
   module DB
     # SQLite, which works in this process. The library comes from the gem sqlite3 ({Library}); statements, rows and
-    # functions are in C (ext/heddle/sqlite).
+    # functions are in C (ext/heddle/db/sqlite).
     #
     # Addresses: <tt>sqlite:///absolute/path</tt>, <tt>sqlite:relative/path</tt> and <tt>sqlite::memory:</tt>. Options
     # besides those of {DB.connect}:

@@ -9,11 +9,11 @@ module Heddle
       SET = 1
       DELETE = 2
       ARITHMETIC = 3
-      # Of ext/heddle/wire/wire_memcached.h.
+      # Of ext/heddle/wire/memcached/messages.h.
       HD = 0
       VA = 1
       NF = 5
-      # The order in which ext/heddle/memcached/memcached_multi.c reads a command: verb, bytes, flags, ttl, cas, mode,
+      # The order in which ext/heddle/memcached/multi.c reads a command: verb, bytes, flags, ttl, cas, mode,
       # delta, initial, stale.
       BYTES = 1
       EMPTY = [nil, nil, 0, nil, nil, nil, 0, nil, nil].freeze

@@ -2,7 +2,7 @@
 #ifndef POSTGRESQL_WIRE_ANSWERS_H
 #define POSTGRESQL_WIRE_ANSWERS_H
 
-#include "wire/wire_postgresql_buffer.h"
+#include "wire/postgresql/buffer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // Values of COPY, in its forms of text.
 #include "answers.h"
 
-#include "wire/wire_postgresql_copy.h"
+#include "wire/postgresql/copy.h"
 
 static const struct pg_copy_text other_text = {'|', {(const uint8_t *)"null", 4}};
 static const struct pg_copy_csv other_csv = {';', '\'', '\\', {(const uint8_t *)"null", 4}};

@@ -1,4 +1,4 @@
-// Asks ext/heddle/wire/wire_postgresql*.c for test/wire/postgresql_*_test.rb. A line has a question and its arguments
+// Asks ext/heddle/wire/postgresql for test/wire/postgresql_*_test.rb. A line has a question and its arguments
 // in hexadecimals, with a space between; the answer is a line, too.
 #include "answers.h"
 

@@ -1,8 +1,8 @@
 // Requests to the server, and its messages.
 #include "answers.h"
 
-#include "wire/wire_postgresql.h"
-#include "wire/wire_postgresql_requests.h"
+#include "wire/postgresql/messages.h"
+#include "wire/postgresql/requests.h"
 
 // A statement with one parameter, prepared and run in one flight.
 void one_flight(struct pg_span sql, struct pg_span value)

@@ -1,8 +1,8 @@
 // Statements' kinds and placeholders.
 #include "answers.h"
 
-#include "wire/wire_postgresql_sql.h"
-#include "wire/wire_postgresql_sql_placeholders.h"
+#include "wire/postgresql/sql.h"
+#include "wire/postgresql/sql_placeholders.h"
 
 void say_kinds(struct pg_span text)
 {

@@ -1,11 +1,11 @@
 // Values in their binary form, said as the server's text; and texts, written in the binary form.
 #include "answers.h"
 
-#include "wire/wire_postgresql_values_geometry.h"
-#include "wire/wire_postgresql_values_nested.h"
-#include "wire/wire_postgresql_values_network.h"
-#include "wire/wire_postgresql_values_numeric.h"
-#include "wire/wire_postgresql_values_time.h"
+#include "wire/postgresql/values_geometry.h"
+#include "wire/postgresql/values_nested.h"
+#include "wire/postgresql/values_network.h"
+#include "wire/postgresql/values_numeric.h"
+#include "wire/postgresql/values_time.h"
 
 static void say_text(const char *text, size_t length)
 {

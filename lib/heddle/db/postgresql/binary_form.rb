@@ -4,7 +4,7 @@ module Heddle
   module DB
     module PostgreSQL
       # Values in the binary form of a type that the server named: those of a COPY that C does not write itself
-      # (postgresql_copy_values.c), and the arguments of which only the type says what they are (Parameters.settled).
+      # (db/postgresql/copy_values.c), and the arguments of which only the type says what they are (Parameters.settled).
       # The server converts nothing: each value has the form of its type.
       #
       # @api private

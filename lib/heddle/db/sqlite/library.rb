@@ -4,7 +4,7 @@ module Heddle
   module DB
     module SQLite
       # Brings the SQLite library of the gem sqlite3 into Heddle. The gem's own connection is used once, to load
-      # Heddle's compiled code as an extension: so SQLite hands over its functions (ext/heddle/sqlite/sqlite_api.h).
+      # Heddle's compiled code as an extension: so SQLite hands over its functions (ext/heddle/db/sqlite/api.h).
       #
       # @api private
       module Library

@@ -8,7 +8,7 @@ module Heddle
       #
       # @api private
       class Shape
-        # The words of declared types, see ext/heddle/sqlite/sqlite_values.c.
+        # The words of declared types, see ext/heddle/db/sqlite/values.c.
         WORDS = {"boolean" => :boolean, "bool" => :boolean, "datetime" => :datetime, "timestamp" => :datetime,
                  "timestamptz" => :datetime, "date" => :date, "time" => :time, "decimal" => :decimal,
                  "numeric" => :decimal, "json" => :json, "jsonb" => :json}.freeze

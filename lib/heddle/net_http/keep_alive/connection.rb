@@ -4,7 +4,7 @@ module Heddle
   module NetHTTP
     module KeepAlive
       # A connection that may outlive its session. Belongs to one session, or to the {Store}; never to both. A struct in
-      # C (ext/heddle/net_http/net_http_connection.c), which also has these methods:
+      # C (ext/heddle/net_http/connection.c), which also has these methods:
       #
       # - `new(key, http)`: of a session that has connected now, before an exchange or in the middle of one
       # - `key`, `io`: that key, and the session's socket

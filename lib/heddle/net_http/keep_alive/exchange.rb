@@ -5,7 +5,7 @@ module Heddle
     module KeepAlive
       # What an exchange on a connection that may be kept asks of the program's own objects: how many bytes of a
       # request's stream were sent, and whether a request that found the connection closed can be sent again. All else
-      # is in C (ext/heddle/net_http/net_http_exchange.c).
+      # is in C (ext/heddle/net_http/exchange.c).
       class Exchange
         # Errors of a connection that the server has closed. A timeout does not prove that the server has closed it.
         CLOSED = [IOError, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::EPIPE].freeze

@@ -7,7 +7,7 @@ module Heddle
     module KeepAlive
       # What makes two connections different, except for timeouts: only a session with the same key takes a kept
       # connection, or resumes its TLS session. Settings are compared by their content, objects by identity: in C
-      # (ext/heddle/net_http/net_http_key.c).
+      # (ext/heddle/net_http/key.c).
       class Key
         # Compared by content. Files and folders are compared by their stamp, too: see {FileStamp}.
         TLS_SETTINGS = %i[@ssl_version @min_version @max_version @ciphers @verify_mode @verify_depth @verify_hostname

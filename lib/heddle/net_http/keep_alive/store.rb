@@ -6,7 +6,7 @@ module Heddle
       # The connections that wait for their next session: for all threads and tasks of the process.
       #
       # A connection belongs to whoever has taken or deleted it in {KeyedTable}, or has got it as surplus. That needs no
-      # lock. Sessions take and give it in C (ext/heddle/net_http/net_http_session.c). The lock is for the thread that
+      # lock. Sessions take and give it in C (ext/heddle/net_http/session.c). The lock is for the thread that
       # closes connections; within it nothing waits or runs a program's code.
       class Store
         # Seconds between two looks at all connections, at least.

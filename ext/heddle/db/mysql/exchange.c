@@ -1,0 +1,39 @@
+// One exchange of a link, and what is given back and watched behind it.
+#include "db/mysql/link.h"
+
+enum { KEPT_CAPACITY = 64 << 10 };
+
+// Buffers that were large once are freed.
+static void shrink(struct mysql_bytes *bytes)
+{
+    if (bytes->capacity <= KEPT_CAPACITY) return;
+    xfree(bytes->at);
+    *bytes = (struct mysql_bytes){0};
+}
+
+static void mysql_exchange_ended(struct db_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    link->separate = Qnil;
+    if (!exchange->complete && exchange->unsent) mysql_flush_when_idle(exchange->self);
+    shrink(&link->request);
+    shrink(&link->row);
+}
+
+VALUE mysql_exchange(struct db_exchange *exchange)
+{
+    struct mysql_link *link = mysql_link_of(exchange->self);
+    db_exchange_begin(exchange, &link->base);
+    link->exchanges++;
+    link->refused = Qnil;
+    VALUE result = db_exchange_run(exchange, mysql_exchange_ended);
+    mysql_flush_when_idle(exchange->self);
+    RB_GC_GUARD(exchange->self);
+    return result;
+}
+
+VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second)
+{
+    struct db_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
+    return mysql_exchange(&exchange);
+}

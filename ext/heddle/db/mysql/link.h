@@ -1,0 +1,231 @@
+// A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this layer:
+// link.c (packets), sql.c (the text of statements), parameters.c and values.c (values in requests and in rows),
+// results.c (whole replies), login.c and commands.c (the methods of Heddle::DB::MySQL::Link), idle.c (closes without a
+// next request). init.c knows all of them; no file calls one that calls it. The order of requests is decided in Ruby
+// (lib/heddle/db).
+#ifndef HEDDLE_DB_MYSQL_LINK_H
+#define HEDDLE_DB_MYSQL_LINK_H
+
+#include "heddle.h"
+
+#include "db/link.h"
+#include "db/result.h"
+#include "wire/mysql/rows.h"
+
+#include <ruby/encoding.h>
+
+enum {
+    MYSQL_IN_FLIGHT = 256,     // most outstanding replies
+    MYSQL_CLOSES_AT_ONCE = 64, // closes that db/mysql/idle.c sends at once
+    MYSQL_FORMS = 4            // of a statement, for values of other types
+};
+
+// The id of the last prepared statement; MariaDB only.
+#define MYSQL_LAST_STATEMENT UINT32_C(0xffffffff)
+
+// A buffer that grows and is reused.
+struct mysql_bytes {
+    uint8_t *at;
+    size_t length, capacity;
+};
+
+struct mysql_link {
+    struct db_link base; // first
+    // The current packet if it is not in the stream's buffer: a large one, or several joined.
+    VALUE separate;
+    struct mysql_bytes request;
+    struct mysql_bytes row; // a copy of the row, for values that are made by Ruby code
+    uint64_t capabilities;
+    uint8_t starts[MYSQL_IN_FLIGHT]; // first packet number of each outstanding reply
+    uint32_t first;
+    uint32_t last;  // the last prepared statement
+    bool last_open; // … which was not closed
+    uint16_t status;
+    uint16_t settled; // the part of it that describes the session, at #settle
+    bool changed;     // the server reported a change of the session since
+    uint8_t sequence;
+    bool whole;   // `separate` uses no more memory than its bytes need
+    bool unasked; // the server ended the session with an error that no request has caused
+    // For idle.c: whether it watches this link, since when the link is idle, and at which exchange count.
+    bool watched;
+    deadline_t idle_since;
+    uint64_t exchanges, seen;
+    bool local;    // DATETIME is in this process's time zone, not in UTC
+    bool booleans; // TINYINT(1) is true or false
+    bool direct;   // the server accepts a prepare and its execution together: MariaDB since 10.2
+    bool fixes;    // the server keeps the types that a statement's values had first: MySQL since 8.0.22
+    VALUE refused; // the SQL that the last exchange has sent with its execution, and the server refused; nil
+    rb_encoding *encoding;
+};
+
+extern VALUE mysql_cLink, mysql_cColumns, mysql_cPrepared;
+
+struct mysql_link *mysql_link_of(VALUE self);
+
+// ---- link.c: packets
+
+void mysql_bytes_reserve(struct mysql_bytes *bytes, size_t room);
+void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t length);
+
+VALUE mysql_link_allocate(VALUE klass);
+
+// The payload of the next packet; valid until the next call.
+struct mysql_span mysql_packet(struct mysql_link *link);
+
+// Begin and end reading the oldest outstanding reply.
+void mysql_reply_begin(struct mysql_link *link);
+void mysql_reply_end(struct mysql_link *link);
+
+// Appends a request: one command byte and its payload. The server then owes one more reply. The next read sends the
+// request.
+void mysql_request(struct mysql_link *link, uint8_t command, const void *bytes, size_t length);
+
+// Queues the closes of statements that no code refers to any more, before the next request.
+void mysql_queue_pending_closes(struct mysql_link *link);
+
+// Like mysql_request, for the request that mysql_build_execute has put into link->request.
+void mysql_request_built(struct mysql_link *link);
+
+// Queues the close of a statement, piggybacked on the next request.
+void mysql_queue_close(struct mysql_link *link, uint32_t id);
+
+// ---- exchange.c
+
+// Runs the body as one exchange.
+VALUE mysql_exchange(struct db_exchange *exchange);
+
+// mysql_exchange with two arguments.
+VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
+
+// ---- parameters.c
+
+// Writes COM_STMT_EXECUTE to link->request. Runs Ruby code; raises TypeError, ArgumentError.
+void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, bool cursor);
+
+// Of the request that was built: puts in another statement's id, and finds the types of `count` values, two bytes each.
+void mysql_built_for(struct mysql_link *link, uint32_t id);
+uint8_t *mysql_built_types(struct mysql_link *link, size_t count);
+
+// ---- values.c
+
+struct mysql_columns {
+    VALUE names;            // nil until requested
+    rb_encoding *described; // the encoding of names in the definitions
+    uint32_t count;
+    bool copies;                    // some values are made by Ruby code
+    bool times;                     // some are times, which Ruby code makes where they are local ones
+    bool fresh;                     // no Ruby code refers to it yet: may be redefined
+    struct mysql_bytes definitions; // packets, each after its length
+    struct mysql_field *fields;     // after `encodings`, in the same memory
+    int encodings[];                // encoding indexes, one per column
+};
+
+struct mysql_columns *mysql_columns_of(VALUE columns);
+VALUE mysql_columns_new(uint32_t count);
+
+// Returns the given columns, to be redefined, if they are fresh and have the same count; otherwise new ones. nil: no
+// columns are given.
+VALUE mysql_columns_anew(VALUE columns, uint32_t count);
+void mysql_columns_define(struct mysql_link *link, VALUE columns, uint32_t index, struct mysql_span definition);
+
+// Whether reading the values may run Ruby code, which may let other threads run.
+bool mysql_columns_copied(const struct mysql_link *link, const struct mysql_columns *columns);
+
+// Returns the row's values as an Array. Runs Ruby code only where mysql_columns_copied. Keep the columns' object on the
+// stack.
+VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const struct mysql_columns *columns,
+                       bool text);
+
+// ---- results.c
+
+// A statement as the server has it for values of certain types.
+struct mysql_form {
+    uint32_t id;
+    uint8_t *types; // NULL before the first execution, and on servers that take any types
+};
+
+struct mysql_statement {
+    VALUE columns;         // nil for a statement without a result
+    VALUE parameter_types; // as Columns; nil if not requested, or without parameters
+    VALUE sql;
+    struct pending_closes *pending_closes;
+    struct mysql_form forms[MYSQL_FORMS]; // the one that was used last is the first
+    uint16_t count;                       // of the forms; 0: the server does not have the statement any more
+    uint16_t parameters;
+    bool open;
+    bool writes; // inserts, updates, deletes or replaces rows
+};
+
+struct mysql_statement *mysql_statement_of(VALUE prepared);
+
+// Chooses the form for the values of the request that was built, and completes the request. Returns false if there is
+// none: then the statement has to be prepared again, see mysql_statement_add.
+bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *statement);
+void mysql_statement_add(struct mysql_link *link, VALUE statement, const struct mysql_prepared *prepared,
+                         VALUE columns);
+
+// Ends all forms: the server does not have them any more, or their closes are noted.
+void mysql_statement_forget(struct mysql_statement *statement);
+void mysql_statement_close(struct mysql_statement *statement);
+
+// Reads a Heddle::DB::Result with all following results; or returns a Heddle::DB::ServerError without raising it.
+// `known`: the columns that the server may leave out, which are those that it sent last for this statement; may be
+// replaced. NULL if there are none. `owner` is the Prepared that has them; nil for a variable on the stack. `writes`:
+// the rows are those that the statement has changed.
+VALUE mysql_read_result(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes);
+
+// Reads the reply to a prepare: 0, or the error, which is marked: the server has not begun the statement. Skips the
+// types of parameters if `types` is NULL.
+VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *columns, VALUE *types);
+
+// Makes an open Prepared.
+VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types,
+                         VALUE sql);
+
+// Reads the rows of a cursor, or returns the error; notes whether there are more rows.
+VALUE mysql_read_fetched(struct mysql_link *link, VALUE columns);
+
+// The Ruby object for an error packet.
+VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet);
+
+// The server's number of the error.
+int mysql_error_code(VALUE error);
+
+// Returns whether the server closes the connection after this error.
+bool mysql_error_is_final(VALUE error);
+
+// ---- sql.c
+
+// Whether the String is of the kind :plain (Heddle::DB::Driver#kind).
+bool mysql_is_plain(VALUE link, VALUE sql);
+
+// The SQL as a String in the connection's encoding. Raises TypeError.
+VALUE mysql_sql_text(struct mysql_link *link, VALUE sql);
+
+// Returns whether rows of the statement's result are rows that it has changed (insert … returning).
+bool mysql_sql_is_write(VALUE sql);
+
+// Returns whether the server certainly counts as many parameters as there are arguments: with another number it would
+// read the bytes of values as their types.
+bool mysql_sql_has_parameters(VALUE sql, VALUE arguments);
+
+// ---- idle.c
+
+// Makes the helper send pending closes after a second without a request.
+void mysql_flush_when_idle(VALUE self);
+
+void mysql_idle_init(void);
+
+void mysql_parameters_init(void);
+void mysql_values_init(void);
+void mysql_results_init(void);
+void mysql_login_init(void);
+void mysql_commands_init(void);
+void mysql_sql_init(void);
+
+// Look up the Ruby classes of values, once they are loaded.
+void mysql_parameters_classes(void);
+void mysql_values_classes(void);
+void mysql_results_classes(void);
+
+#endif

@@ -1,0 +1,73 @@
+// The login methods of Heddle::DB::MySQL::Link. Ruby decides the contents, packet by packet
+// (lib/heddle/db/mysql/login.rb).
+#include "db/mysql/link.h"
+
+static VALUE greeting_body(struct db_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    link->sequence = 0;
+    struct mysql_span packet = mysql_packet(link);
+    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
+    struct mysql_greeting greeting;
+    if (!mysql_greeting(packet.at, packet.at + packet.length, &greeting))
+        db_link_violated(&link->base, "does not speak version 10 of the MySQL protocol");
+    VALUE fields[] = {
+        rb_utf8_str_new((const char *)greeting.version.at, (long)greeting.version.length),
+        UINT2NUM(greeting.thread),
+        ULL2NUM(greeting.capabilities),
+        rb_str_new((const char *)greeting.scramble, MYSQL_SCRAMBLE),
+        rb_str_new((const char *)greeting.plugin.at, (long)greeting.plugin.length),
+        greeting.mariadb ? Qtrue : Qfalse,
+    };
+    return rb_ary_new_from_values(6, fields);
+}
+
+/* @api private link.greeting -> [version, thread, capabilities, scramble, plugin, mariadb] or an error */
+static VALUE greeting(VALUE self)
+{
+    return mysql_exchange_with(self, greeting_body, Qnil, Qnil);
+}
+
+static VALUE write_body(struct db_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    VALUE payload = exchange->arguments[0];
+    StringValue(payload);
+    size_t length = (size_t)RSTRING_LEN(payload);
+    if (length >= MYSQL_LARGEST_PACKET) rb_raise(rb_eArgError, "a login packet cannot have %zu bytes", length);
+    struct stream *stream = stream_of(link->base.stream);
+    uint8_t header[MYSQL_HEADER];
+    mysql_put_header(header, length, link->sequence++);
+    stream_append(stream, header, MYSQL_HEADER);
+    stream_append(stream, RSTRING_PTR(payload), length);
+    stream_flush(stream);
+    RB_GC_GUARD(payload);
+    return Qnil;
+}
+
+/* @api private link.write_packet(payload), during the login. */
+static VALUE write_packet(VALUE self, VALUE payload)
+{
+    return mysql_exchange_with(self, write_body, payload, Qnil);
+}
+
+static VALUE read_body(struct db_exchange *exchange)
+{
+    struct mysql_link *link = exchange->link;
+    struct mysql_span packet = mysql_packet(link);
+    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return mysql_error_value(link, packet);
+    return rb_str_new((const char *)packet.at, (long)packet.length);
+}
+
+/* @api private link.read_packet -> String or an error, during the login. */
+static VALUE read_packet(VALUE self)
+{
+    return mysql_exchange_with(self, read_body, Qnil, Qnil);
+}
+
+void mysql_login_init(void)
+{
+    rb_define_method(mysql_cLink, "greeting", greeting, 0);
+    rb_define_method(mysql_cLink, "write_packet", write_packet, 1);
+    rb_define_method(mysql_cLink, "read_packet", read_packet, 0);
+}

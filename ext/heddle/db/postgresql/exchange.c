@@ -1,0 +1,43 @@
+// One exchange of a link: what is set before it, and what is given back and looked up behind it.
+#include "db/postgresql/link.h"
+
+enum { KEPT_CAPACITY = 64 << 10 };
+
+// Memory that a large value needed once is given back.
+static void shrink(struct pg_buffer *buffer)
+{
+    buffer->length = 0;
+    if (buffer->capacity <= KEPT_CAPACITY) return;
+    xfree(buffer->at);
+    buffer->at = NULL;
+    buffer->capacity = 0;
+}
+
+static void postgresql_exchange_ended(struct db_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    link->apart = Qnil;
+    if (exchange->complete) link->preparing = Qnil;
+    shrink(&link->request);
+    shrink(&link->row);
+}
+
+VALUE postgresql_exchange(struct db_exchange *exchange)
+{
+    struct postgresql_link *link = postgresql_link_of(exchange->self);
+    db_exchange_begin(exchange, &link->base);
+    if (!postgresql_in_copy(link)) postgresql_become(link, POSTGRESQL_EXTENDED);
+    link->request.length = 0;
+    if (!exchange->resumes) link->preparing = Qnil;
+    VALUE result = db_exchange_run(exchange, postgresql_exchange_ended);
+    postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
+    RB_GC_GUARD(result);
+    RB_GC_GUARD(exchange->self);
+    return result;
+}
+
+VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second)
+{
+    struct db_exchange exchange = {.self = self, .body = body, .arguments = {first, second}};
+    return postgresql_exchange(&exchange);
+}

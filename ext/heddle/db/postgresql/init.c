@@ -1,0 +1,25 @@
+// Defines the class of links and its methods: the only file of this layer that knows all others.
+#include "db/postgresql/copy.h"
+
+void Init_heddle_postgresql(void)
+{
+    VALUE db = rb_define_module_under(heddle_module, "DB");
+    VALUE postgresql = rb_define_module_under(db, "PostgreSQL");
+    postgresql_cLink = rb_define_class_under(postgresql, "Link", db_cLink);
+    rb_gc_register_mark_object(postgresql_cLink);
+    rb_define_alloc_func(postgresql_cLink, postgresql_link_allocate);
+    postgresql_parameters_init();
+    postgresql_types_init();
+    postgresql_columns_init();
+    postgresql_values_init();
+    postgresql_results_init();
+    postgresql_login_init();
+    postgresql_sql_init();
+    postgresql_commands_init();
+    postgresql_copy_init();
+    postgresql_copy_values_init();
+    postgresql_copy_in_init();
+    postgresql_copy_out_init();
+    postgresql_pipeline_init();
+    postgresql_interrupted_init();
+}

@@ -1,0 +1,53 @@
+// Reads the rest of a reply whose caller was interrupted (stream_set_resumable), so that the connection can be used
+// again.
+#include "db/postgresql/link.h"
+
+// The statement that the interrupted caller prepared: nobody has read its description. Whoever has kept it prepares it
+// again.
+static void forget_prepared(struct postgresql_link *link)
+{
+    if (NIL_P(link->preparing)) return;
+    struct postgresql_statement *statement = postgresql_statement_of(link->preparing);
+    statement->open = false;
+    link->preparing = Qnil;
+    // Also if the Parse has failed: the server says no word then.
+    pending_closes_add(link->base.pending_closes, statement->id);
+}
+
+// Drops all that the interrupted caller had asked for, also its statement if the server has prepared one.
+static VALUE finish_body(struct db_exchange *exchange)
+{
+    struct postgresql_link *link = exchange->link;
+    link->unknown_types = link->waiting = link->wanted_texts = Qnil;
+    VALUE error = Qnil;
+    for (;;) {
+        struct pg_message message = postgresql_message(link);
+        switch (message.type) {
+        case PG_READY_FOR_QUERY:
+            if (!pg_ready_for_query(message.p, message.end, &link->transaction))
+                db_link_violated(&link->base, "sent a malformed state of the transaction");
+            db_link_replied(&link->base, stream_of(link->base.stream));
+            forget_prepared(link);
+            return error;
+        case PG_ERROR_RESPONSE:
+            if (NIL_P(error)) error = postgresql_error_value(message);
+            break;
+        case PG_COPY_IN_RESPONSE:
+            db_link_violated(&link->base, "began a COPY for an interrupted caller");
+        default:
+            break;
+        }
+    }
+}
+
+/* @api private link.finish_reply -> ServerError or nil. Reads the rest of an interrupted reply; returns its error. */
+static VALUE finish_reply(VALUE self)
+{
+    struct db_exchange exchange = {.self = self, .body = finish_body, .resumes = true};
+    return postgresql_exchange(&exchange);
+}
+
+void postgresql_interrupted_init(void)
+{
+    rb_define_method(postgresql_cLink, "finish_reply", finish_reply, 0);
+}

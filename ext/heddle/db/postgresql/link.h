@@ -1,0 +1,288 @@
+// A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. link.c has the
+// messages, sql.c what the text of a statement says, parameters.c and values.c what goes in and comes out, results.c
+// whole replies, login.c, commands.c, pipeline.c, copy.c and interrupted.c the methods of Heddle::DB::PostgreSQL::Link.
+// init.c knows all of them; no file calls one that calls it. Ruby decides what is asked when
+// (lib/heddle/db/postgresql).
+#ifndef HEDDLE_DB_POSTGRESQL_LINK_H
+#define HEDDLE_DB_POSTGRESQL_LINK_H
+
+#include "heddle.h"
+
+#include "db/link.h"
+#include "db/result.h"
+#include "db/postgresql/types.h"
+#include "wire/postgresql/messages.h"
+#include "wire/postgresql/requests.h"
+#include "wire/postgresql/sql.h"
+
+#include <ruby/encoding.h>
+
+enum { POSTGRESQL_IN_FLIGHT = 256 }; // replies that may be owed at once
+
+// OIDs of the types that a parameter's class says (pg_type.dat of the server's source).
+enum postgresql_oid {
+    POSTGRESQL_ANY = 0, // the server finds out
+    POSTGRESQL_BOOL = 16,
+    POSTGRESQL_BYTEA = 17,
+    POSTGRESQL_INT8 = 20,
+    POSTGRESQL_INT2 = 21,
+    POSTGRESQL_INT4 = 23,
+    POSTGRESQL_FLOAT8 = 701,
+    POSTGRESQL_NUMERIC = 1700,
+    POSTGRESQL_XID8 = 5069
+};
+
+// What the server may send next.
+enum postgresql_state {
+    POSTGRESQL_EXTENDED,  // answers to the extended protocol, if any are owed
+    POSTGRESQL_SIMPLE,    // … to a simple Query: values come as text
+    POSTGRESQL_SUSPENDED, // nothing; the portal that was executed last has more rows
+    POSTGRESQL_COPY_IN,   // COPY FROM STDIN: nothing, it waits for data
+    POSTGRESQL_COPY_OUT   // COPY TO STDOUT: rows
+};
+
+struct postgresql_link {
+    struct db_link base; // first
+    enum postgresql_state state;
+    VALUE apart;         // a large message, which is not in the stream's buffer
+    VALUE notices;       // Array of Hashes that no caller has taken yet; nil. Empty unless `noticing`
+    VALUE messages;      // Array of [channel, payload, process] of NOTIFY that no caller has taken yet; nil
+    VALUE settings;      // Hash of the parameters that the server reported
+    VALUE types;         // Hash of OID => Array, of the types that were looked up
+    VALUE unknown_types; // Hash whose keys are OIDs that are to be looked up; nil for none
+    VALUE waiting;       // Array of [row, index, OID, bytes] whose types are not known yet; nil for none
+    VALUE wanted_texts;  // Array of [OID, bytes] that the server is to be asked for; nil for none
+    VALUE server_texts;  // Hash of [OID, bytes] => text
+    VALUE preparing;     // the Prepared whose Parse this exchange has sent; nil
+    size_t notices_size, messages_size; // bytes that these take
+    struct pg_buffer request;
+    struct pg_buffer row;    // a copy of a row, for values that Ruby code makes
+    struct pg_buffer looked; // a copy of the text that was looked at last: a statement is looked at several times
+    struct pg_sql look;      // what it says
+    bool looked_backslashes; // as `backslashes` was then
+    uint32_t names;          // statements that were ever prepared
+    char tag[17];            // part of the names of statements, where other clients have the same session of the server
+    enum pg_transaction transaction;
+    int version;      // of the server; 0 until it is known
+    bool noticing;    // notices are kept
+    bool local;       // times are in the time zone of this process, not in UTC
+    bool backslashes; // are active in '…', too: standard_conforming_strings is off
+    bool textual;     // for a library that reads the server's texts: see textual=
+    bool rolled_back; // the server answered the last statement with ROLLBACK
+    bool settling;    // types are being looked up
+    bool undecoded;   // no value goes through what programs registered: see run_own
+};
+
+extern VALUE postgresql_cLink, postgresql_cColumns, postgresql_cPrepared;
+
+struct postgresql_link *postgresql_link_of(VALUE self);
+
+// ---- exchange.c
+
+// Runs the body as one exchange. A ReadyForQuery is a reply.
+VALUE postgresql_exchange(struct db_exchange *exchange);
+VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
+
+// ---- link.c
+
+void postgresql_become(struct postgresql_link *link, enum postgresql_state state);
+bool postgresql_in_copy(const struct postgresql_link *link);
+
+VALUE postgresql_link_allocate(VALUE klass);
+
+// Text of the server for values that are names, and for messages (server_text.h).
+VALUE postgresql_utf8(struct pg_span span);
+VALUE postgresql_text(struct pg_span span);
+
+// The next message of the server; good until the next call. Notices, notifications and settings, which may come at any
+// time, are kept and not returned.
+struct pg_message postgresql_message(struct postgresql_link *link);
+
+// Whether the next message has come as a whole.
+bool postgresql_has_message(struct postgresql_link *link);
+
+// Keeps the notices, notifications and settings that have arrived, without waiting. Any other message stays.
+enum postgresql_arrived {
+    POSTGRESQL_NOTHING, // and nothing is left to be read
+    POSTGRESQL_PART,    // of a message; or more than can be kept at once
+    POSTGRESQL_MESSAGE, // of another kind
+    POSTGRESQL_GONE     // the server has closed the connection
+};
+enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link);
+
+// The oldest notification that was kept, [channel, payload, process]; nil for none.
+VALUE postgresql_take_notification(struct postgresql_link *link);
+
+// Keeps a notice for whoever takes them.
+void postgresql_keep_notice(struct postgresql_link *link, struct pg_message message);
+
+// Keeps what the server says of itself.
+void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value);
+
+// The same without keeping anything: while logging in.
+struct pg_message postgresql_any_message(struct postgresql_link *link);
+
+// Makes a buffer of the layer grow: pg_buffer.grow. Raises NoMemoryError.
+bool postgresql_grow(struct pg_buffer *buffer, size_t room);
+
+// The bytes of a String, which must stay on the stack.
+struct pg_span postgresql_span_of(VALUE string);
+
+// Sends link->request, which was built by pg_put_…, after the closes that wait. `syncs` replies are owed then.
+void postgresql_send(struct postgresql_link *link, uint32_t syncs);
+
+// The same for a request whose answer must be the next one. Raises ConnectionLost if another answer is still to come.
+void postgresql_ask(struct postgresql_link *link);
+
+// Raises for what pg_put_… refused: ArgumentError for what the caller gave.
+void postgresql_check(enum pg_written written);
+
+// Queues the closes that wait, in front of the next request.
+void postgresql_queue_pending_closes(struct postgresql_link *link);
+
+// The server's name of a statement: "h", its number, and the tag.
+struct postgresql_name {
+    uint8_t bytes[30];
+    size_t length;
+};
+struct pg_span postgresql_name_of(const struct postgresql_link *link, uint32_t id, struct postgresql_name *name);
+
+// ---- parameters.c
+
+// Arguments made ready to be sent. Everything that runs Ruby code or raises happens in postgresql_arguments; after it
+// nothing of Ruby runs until the request is built. Stays where it is: `types` may point into it.
+enum { POSTGRESQL_FEW = 16 };
+struct postgresql_arguments {
+    VALUE values; // Array of Integer, Float, true, false, nil, String (text, or bytes of a bytea), [bytes]
+    VALUE holder; // keeps `types` of more than a few arguments
+    uint32_t *types;
+    size_t count;
+    uint32_t few[POSTGRESQL_FEW];
+};
+void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct postgresql_arguments *ready);
+
+// Whether a statement that the server knows to have parameters of these types takes the arguments. `declared` are the
+// types that this client gave when the statement was prepared.
+bool postgresql_arguments_fit(const struct postgresql_arguments *ready, const uint32_t *declared, const uint32_t *types,
+                              size_t count);
+
+// The arguments with those replaced of which only the server's types say what they are; an exception that is not raised
+// if the server refuses the statement. Call it before the exchange: it may need another one. `prepared` is nil for a
+// statement that is not prepared.
+VALUE postgresql_settled(VALUE link, VALUE sql, VALUE arguments, VALUE prepared);
+
+// Bind into link->request. `types`: those of the statement, NULL for the arguments' own.
+void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, struct pg_span statement,
+                         const struct postgresql_arguments *ready, const uint32_t *types);
+
+// ---- columns.c
+
+struct postgresql_column {
+    uint32_t oid;
+    struct postgresql_type type;
+};
+
+struct postgresql_columns {
+    VALUE names; // nil until asked for
+    VALUE types; // link->types
+    uint32_t count;
+    bool copies;   // there are values that Ruby code makes
+    size_t length; // of the RowDescription, which stands behind the columns: few callers ask for more than the types
+    struct postgresql_column columns[];
+};
+
+struct postgresql_columns *postgresql_columns_of(VALUE self);
+
+// From a RowDescription.
+VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message message);
+
+// Looks again for a type that was not known when the columns were described.
+void postgresql_column_known(struct postgresql_link *link, VALUE columns, uint32_t index);
+
+// ---- values.c
+
+// An Array of the row's values, of the columns of `shape`. Runs Ruby code only for columns that say `copies`. Values
+// whose types are unknown are nil, and in link->waiting.
+VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE shape);
+
+// ---- results.c
+
+struct postgresql_statement {
+    VALUE sql;
+    VALUE columns; // nil for a statement without a result
+    VALUE known;   // link->types
+    struct pending_closes *pending_closes;
+    uint32_t id;
+    uint32_t count; // parameters
+    bool open;
+    uint32_t *declared, *types; // of the parameters, in one piece of memory
+};
+
+struct postgresql_statement *postgresql_statement_of(VALUE prepared);
+
+// Array of the OIDs of its parameters' types.
+VALUE postgresql_statement_types(VALUE prepared);
+
+// A statement that the server does not have yet; it is `open` once the server has parsed and described it.
+VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uint32_t *declared, size_t count);
+
+// Makes another statement of the same text of it, for parameters of other types. The one before is closed.
+void postgresql_prepared_renew(struct postgresql_link *link, VALUE prepared, const uint32_t *declared, size_t count);
+
+// A Heddle::DB::ServerError, which is not raised.
+VALUE postgresql_error_value(struct pg_message message);
+
+// Whether the error ends the session: no ReadyForQuery follows.
+bool postgresql_is_fatal(struct pg_message message);
+
+// Reads up to the next ReadyForQuery: a Heddle::DB::Result, or a Heddle::DB::ServerError, which is not raised. `known`
+// are the columns of a statement whose description was not asked for; a description that comes replaces them. NULL for
+// none. `owner` is the Prepared that has them; nil for a variable on the stack. `prepared` gets the description of a
+// statement's parameters; nil for none.
+VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE owner, VALUE prepared);
+
+// CopyFail.
+void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);
+
+// Reads up to the next ReadyForQuery: a Heddle::DB::Result of each of `count` statements that had one Sync. After an
+// error only the results before it; `error` gets it, nil for none.
+VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error);
+
+// ---- sql.c
+
+// A statement's text as a frozen String in UTF-8 or binary. Raises TypeError, EncodingError.
+VALUE postgresql_sql_string(VALUE sql);
+
+// The statement's text as the server has it, with $1 in place of ?, and how many parameters it has. May return the
+// caller's own String: freeze a copy to keep it beyond the next call of Ruby code.
+VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters);
+
+// Whether the text is of the kind :plain (Heddle::DB::Driver#kind). False also for a String that has to be converted.
+bool postgresql_is_plain(VALUE self, VALUE sql);
+
+// Returns a TransactionError if `sql`, the last statement, was a commit that the server answered with ROLLBACK, or nil.
+VALUE postgresql_undone(struct postgresql_link *link, VALUE sql);
+
+// ---- commands.c
+
+// Parse, Bind, Describe and Execute of a statement that is not kept, into link->request. `name` of its portal, nil for
+// none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
+void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
+
+void postgresql_login_init(void);
+void postgresql_parameters_init(void);
+void postgresql_columns_init(void);
+void postgresql_values_init(void);
+void postgresql_results_init(void);
+void postgresql_sql_init(void);
+void postgresql_commands_init(void);
+void postgresql_copy_init(void);
+void postgresql_pipeline_init(void);
+void postgresql_interrupted_init(void);
+
+// Looks up the classes of Ruby that values are made of, once they are loaded.
+void postgresql_parameters_classes(void);
+void postgresql_values_classes(void);
+void postgresql_results_classes(void);
+
+#endif

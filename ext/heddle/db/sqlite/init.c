@@ -1,0 +1,33 @@
+// Defines the class of links and its methods: the only file of this layer that knows all others.
+#include "db/sqlite/link.h"
+
+/* Link.know_classes: called when the Ruby part is loaded. */
+static VALUE know_classes(VALUE klass)
+{
+    sqlite_eBusy = rb_path2class("Heddle::DB::Busy");
+    rb_gc_register_mark_object(sqlite_eBusy);
+    sqlite_parameters_classes();
+    sqlite_values_classes();
+    sqlite_results_classes();
+    return klass;
+}
+
+void Init_heddle_sqlite(void)
+{
+    VALUE db = rb_define_module_under(heddle_module, "DB");
+    VALUE sqlite = rb_define_module_under(db, "SQLite");
+    sqlite_cLink = rb_define_class_under(sqlite, "Link", rb_cObject);
+    rb_gc_register_mark_object(sqlite_cLink);
+    rb_define_alloc_func(sqlite_cLink, sqlite_link_allocate);
+    rb_undef_method(sqlite_cLink, "initialize_copy");
+    rb_define_singleton_method(sqlite_cLink, "know_classes", know_classes, 0);
+    sqlite_link_init();
+    sqlite_api_init(sqlite_cLink);
+    sqlite_statements_init();
+    sqlite_shape_init();
+    sqlite_parameters_init();
+    sqlite_values_init();
+    sqlite_results_init();
+    sqlite_functions_init();
+    sqlite_backup_init();
+}

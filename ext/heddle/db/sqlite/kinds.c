@@ -1,0 +1,92 @@
+// What a statement does to the transaction and to the connection, as SQLite says while it prepares the statement.
+#include "db/sqlite/link.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static enum sqlite_statement_kind kind_of_action(int action)
+{
+    switch (action) {
+    case SQLITE_SELECT:
+    case SQLITE_READ:
+    case SQLITE_FUNCTION:
+    case SQLITE_RECURSIVE:
+    case SQLITE_INSERT:
+    case SQLITE_UPDATE:
+    case SQLITE_DELETE:
+        return SQLITE_PLAIN;
+    case SQLITE_PRAGMA:
+        return SQLITE_SESSION;
+    case SQLITE_TRANSACTION:
+        return SQLITE_COMMIT;
+    default:
+        return SQLITE_OTHER;
+    }
+}
+
+// These pragmas have an argument, and set nothing.
+static bool only_asks(const char *pragma)
+{
+    static const char *const names[] = {"table_info",      "table_xinfo", "table_list",       "index_list",
+                                        "index_info",      "index_xinfo", "foreign_key_list", "foreign_key_check",
+                                        "integrity_check", "quick_check", "wal_checkpoint",   "optimize"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (strcasecmp(pragma, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+static bool changes_session(int action, const char *pragma, const char *value, const char *base)
+{
+    switch (action) {
+    case SQLITE_PRAGMA:
+        return value && !only_asks(pragma);
+    case SQLITE_ATTACH:
+    case SQLITE_DETACH:
+    case SQLITE_CREATE_TEMP_INDEX:
+    case SQLITE_CREATE_TEMP_TABLE:
+    case SQLITE_CREATE_TEMP_TRIGGER:
+    case SQLITE_CREATE_TEMP_VIEW:
+        return true;
+    case SQLITE_CREATE_TABLE: // temp.name, without the word
+    case SQLITE_CREATE_VIEW:
+    case SQLITE_CREATE_VTABLE:
+        return base && strcmp(base, "temp") == 0;
+    default:
+        return false;
+    }
+}
+
+// The authorizer, which SQLite calls for each action of a statement: it allows everything. SQLite carries most pragmas
+// out while it prepares them, so a statement that is only examined has them ignored. What triggers and views do has
+// their name (`within`). Modules of virtual tables prepare statements of their own, before ours names its table.
+int sqlite_authorize(void *pointer, int action, const char *first, const char *second, const char *base,
+                     const char *within)
+{
+    struct sqlite_statement *statement = ((const struct sqlite_link *)pointer)->preparing;
+    if (!statement) return SQLITE_OK;
+    enum sqlite_statement_kind kind = kind_of_action(action);
+    if (kind > statement->kind) statement->kind = kind;
+    if (changes_session(action, first, second, base)) statement->changes_session = true;
+    if (action == SQLITE_INSERT && !within) {
+        free(statement->target);
+        statement->target = strdup(first);
+    }
+    if (action != SQLITE_PRAGMA) return SQLITE_OK;
+    if (second && strcasecmp(first, "busy_timeout") == 0) statement->sets_timeout = true;
+    return statement->examined ? SQLITE_IGNORE : SQLITE_OK;
+}
+
+// EXPLAIN does nothing, but for pragmas.
+void sqlite_note_kind(struct sqlite_link *link, struct sqlite_statement *statement)
+{
+    if (sqlite_api.stmt_isexplain(statement->at)) {
+        statement->sets_timeout = false;
+        if (statement->kind != SQLITE_SESSION) {
+            statement->kind = SQLITE_PLAIN;
+            statement->changes_session = false;
+        }
+    }
+    if (statement->changes_session) link->touched = true;
+}
