@@ -45,7 +45,7 @@ class MySQLLoginTest < Minitest::Test
   def assert_logs_in(server, **options)
     db = connect(server, **options)
     assert db.ping
-    assert_equal ["8.0.36", 7, false], [db.driver.version, db.driver.thread, db.driver.mariadb?]
+    assert_equal ["8.0.36", 7, :mysql], [db.driver.version, db.driver.thread, db.database_type]
   ensure
     db&.close
   end

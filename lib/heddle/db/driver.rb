@@ -51,152 +51,155 @@ module Heddle
       # The kinds of statements that are kept prepared, see {#kind}.
       KEPT = %i[plain calling].freeze
 
-      # @!method description
-      #   @return [String] the database and its address, for messages; never a password
-      # @!method kind(sql)
-      #   Classifies a statement that is about to be sent, and notes what it may do to the session.
-      #   @return [Symbol] :plain (reads or writes rows); :calling (the same, but it calls functions that may change the
-      #     session, see {#session_unknown?}; these two alone are kept prepared); :session (plain, but
-      #     it may change the session); :commit (it would end a transaction, which {Connection} refuses inside one);
-      #     :other
-      #   @raise [ArgumentError, TypeError] for a statement that cannot be sent
-      # @!method query(sql, arguments)
-      #   Runs a statement that is not kept.
-      #   @return [Result, ServerError]
-      # @!method query_keeping(sql, arguments)
-      #   @return [(Object, Result), (Object, ServerError), (nil, Result), (nil, ServerError)] the statement, which
-      #     stays prepared, and its result; nil where it could not be prepared
-      # @!method prepare(sql)
-      #   @return [Object, ServerError] the statement: it has +parameters+ (Integer), +parameter_types+ and +columns+,
-      #     each an Array of {Column}, an object with such a +to_a+, or nil
-      # @!method execute(statement, arguments)
-      #   @return [Result, ServerError]
-      # @!method command(sql)
-      #   Runs a statement without parameters and without preparing it.
-      #   @return [Result, ServerError]
-      # @!method placeholders(sql)
-      #   @return [Array<(String, Integer, Integer)>] of each placeholder the name (nil for a ?), and its offset and
-      #     length in bytes
-      #   @raise [ArgumentError] when it depends on the server where they are
-      # @!method identifier_quote
-      #   @return [String] the character around a name that needs quotes; {#quote_identifier} doubles it inside
-      # @!method tables(schema, name)
-      #   Looks up the tables and views that this user may see, without temporary ones.
-      #   @param schema [String, nil] nil: those that a statement finds without the name of their schema
-      #   @param name [String, nil] only the one with this name
-      #   @return [Result, ServerError] rows of one value, the name, in their order
-      # @!method ping
-      #   @return [Result, ServerError]
-      # @!method release(statement)
-      #   Notes that a statement is to be closed. Safe at any time, also in a finalizer, on a closed connection, and for
-      #   a statement of another connection.
-      # @!method owns?(statement)
-      #   @return [Boolean] whether the server still has this statement under this connection
-      # @!method closes
-      #   @return [Integer] statements whose close waits for the next request
-      # @!method flush_closes
-      #   Sends the closes that wait.
-      # @!method closes_when_idle?
-      #   @return [Boolean] whether closes are sent by themselves when the connection has been idle for a second
-      # @!method stale?(error)
-      #   @return [Boolean] whether the statement has to be prepared again, and was not begun
-      # @!method final?(error)
-      #   @return [Boolean] whether the server closes the connection behind this error
-      # @!method open_cursor(sql, arguments)
-      #   @return [Object, ServerError] the cursor: it has <tt>fetch(count)</tt>, which returns at most so many rows
-      #     (none at the end and after it) or a ServerError, +columns+ (the result's, known after the first fetch, with
-      #     +names+; nil without rows), and +close+, which neither waits nor raises, also on a closed connection
-      # @!method batch(requests, plain)
-      #   Sends several statements before it reads the first answer, but never lets one run outside a transaction that
-      #   an answer before it has ended.
-      #   @param requests [Array<(String, Array)>] SQL and arguments
-      #   @param plain [Boolean] whether all of them are of the kinds :plain and :session
-      #   @yieldparam result [Result, ServerError, ArgumentError, TypeError, EncodingError]
-      #   @yieldparam index [Integer] of the request
-      #   @yieldreturn [Exception, nil] what the requests that are not sent yet end with, instead of being sent
-      #   @return [Array<Result, Exception>]
-      # @!method begin_transaction(isolation:, read_only:, deferrable:)
-      #   @param isolation [Symbol, nil] see {#isolation_level}
-      #   @return [Array<Result, ServerError>]
-      #   @raise [ArgumentError] for an isolation or an option that the database does not have
-      # @!method in_transaction?
-      #   @return [Boolean] as the server said last; false for a closed connection
-      # @!method session_changed?
-      #   @return [Boolean] whether the next user of the connection would find something that this one left
-      # @!method reset_session
-      #   Puts the session back as the login left it, and closes all prepared statements: {#owns?} is false for them.
-      #   @return [Boolean] whether that worked
-      # @!method settle_session
-      #   Takes the session as it is now for what every user expects: {#session_changed?} is false.
-      # @!method database_type
-      #   @return [Symbol] one of {Databases::TYPES}
-      # @!method healthy?
-      #   @return [Boolean] whether no answer is owed and the server has not closed; one system call, no wait
-      # @!method at_rest?
-      #   @return [Boolean] like {#healthy?}, without the system call
-      # @!method closed?
-      #   @return [Boolean] true for a connection of a parent process, too
-      # @!method forked?
-      #   @return [Boolean] whether the connection belongs to the process that this one was forked from
-      # @!method close
-      #   Ends the connection; in a child of fork without a word to the server. Closing twice is harmless.
-      # @!method abandon(lost)
-      #   Called when an operation did not come to its end. If the server owes no answer, the connection stays open, and
-      #   {#in_transaction?} and {#failed?} tell the state of its transaction. Otherwise the driver has the server stop
-      #   the query, if it can. The connection is closed, unless the driver has then read the rest of the answer. Raises
-      #   no error of its own.
-      #   @param lost [Boolean, nil] whether the server ended the connection or broke the protocol: nothing runs on
-      # @!method close_silently
-      #   The server has said that it closes the connection.
+      # @return [String] the database and its address, for messages; never a password
+      def description = raise(NotImplementedError)
 
-      # Not all databases can do what follows; for a driver without these methods {Connection} raises
-      # {Unsupported}.
+      # @return [String] the version of the server, or of the library in this process
+      def version = raise(NotImplementedError)
 
-      # @!method atomic_batch(requests)
-      #   Sends several statements at once, as one transaction of their own.
-      #   @param requests [Array<(String, Array)>] SQL and arguments; none of the kind :commit
-      #   @return [(Array<Result>, nil), (Array<Result>, ServerError)] the results; before an error those of the
-      #     statements that it has undone, or all of them if the commit failed
-      #   @raise [ArgumentError, TypeError, EncodingError] nothing was sent
-      # @!method copy_in(sql)
-      #   Begins to send rows, see {Copy#copy_in}. Until the end of the COPY the connection owes an answer.
-      #   @return [Object, ServerError] it has +<<+ and +write+, and <tt>finish(reason)</tt> → Integer or ServerError,
-      #     which ends the COPY: for nil completes it, and returns the number of rows; else has all rows discarded for
-      #     that reason
-      # @!method copy_out(sql, raw:)
-      #   Begins to receive rows, see {Copy#copy_out}.
-      #   @return [Object, ServerError] it has +rows+ → Array, nil at the end, and +result+ → Integer (the number of
-      #     rows) or ServerError
-      # @!method next_notification(seconds)
-      #   Waits for a notification, see {Listening}. A driver with this method has the next four, too.
-      #   @param seconds [Numeric, nil] 0: takes what has come
-      #   @return [Object, nil, ServerError] nil when the time is over
-      # @!method kept_notification
-      #   @return [Object, nil] the oldest that came during queries
-      # @!method listen_sql(channel)
-      #   @return [String] a statement
-      # @!method unlisten_sql(channel)
-      #   @param channel [String, nil] nil: all
-      #   @return [String] a statement
-      # @!method notify_sql
-      #   @return [String] a statement with two parameters, the channel and the text
-      # @!method notices=(kept)
-      #   Whether messages other than errors are kept, see {Notices}. Goes with {#take_notices}.
-      # @!method take_notices
-      #   @return [Array] those since the last call
+      # Classifies a statement that is about to be sent, and notes what it may do to the session.
+      # @return [Symbol] :plain (reads or writes rows); :calling (the same, but it calls functions that may change the
+      #   session, see {#session_unknown?}; these two alone are kept prepared); :session (plain, but
+      #   it may change the session); :commit (it would end a transaction, which {Connection} refuses inside one);
+      #   :other
+      # @raise [ArgumentError, TypeError] for a statement that cannot be sent
+      def kind(sql) = raise(NotImplementedError)
 
-      # @!method define_function(kind, name, arity, callable, **options)
-      #   Defines a function for SQL, see {Functions}.
-      #   @param kind [Symbol] :function, :aggregate or :collation
-      #   @param arity [Integer] -1 for any
-      #   @param callable [#call, #new]
-      #   @param options [Hash] +deterministic:+ and +direct_only:+
-      #   @return [nil, ServerError]
-      # @!method backup(path, pages)
-      #   Copies the database, see {Backup}.
-      #   @yieldparam done [Integer] pages
-      #   @yieldparam all [Integer] pages
-      #   @return [nil, ServerError]
+      # Runs a statement that is not kept.
+      # @return [Result, ServerError]
+      def query(sql, arguments) = raise(NotImplementedError)
+
+      # @return [(Object, Result), (Object, ServerError), (nil, Result), (nil, ServerError)] the statement, which
+      #   stays prepared, and its result; nil where it could not be prepared
+      def query_keeping(sql, arguments) = raise(NotImplementedError)
+
+      # @return [Object, ServerError] the statement: it has +parameters+ (Integer), +parameter_types+ and +columns+,
+      #   each an Array of {Column}, an object with such a +to_a+, or nil
+      def prepare(sql) = raise(NotImplementedError)
+
+      # @return [Result, ServerError]
+      def execute(statement, arguments) = raise(NotImplementedError)
+
+      # Runs a statement without parameters and without preparing it.
+      # @return [Result, ServerError]
+      def command(sql) = raise(NotImplementedError)
+
+      # @return [Array<(String, Integer, Integer)>] of each placeholder the name (nil for a ?), and its offset and
+      #   length in bytes
+      # @raise [ArgumentError] when it depends on the server where they are
+      def placeholders(sql) = raise(NotImplementedError)
+
+      # @return [String] the character around a name that needs quotes; {#quote_identifier} doubles it inside
+      def identifier_quote = raise(NotImplementedError)
+
+      # Looks up the tables and views that this user may see, without temporary ones.
+      # @param schema [String, nil] nil: those that a statement finds without the name of their schema
+      # @param name [String, nil] only the one with this name
+      # @return [Result, ServerError] rows of one value, the name, in their order
+      def tables(schema, name) = raise(NotImplementedError)
+
+      # @return [Result, ServerError]
+      def ping = raise(NotImplementedError)
+
+      # Notes that a statement is to be closed. Safe at any time, also in a finalizer, on a closed connection, and for
+      # a statement of another connection.
+      def release(statement) = raise(NotImplementedError)
+
+      # @return [Boolean] whether the server still has this statement under this connection
+      def owns?(statement) = raise(NotImplementedError)
+
+      # @return [Integer] statements whose close waits for the next request
+      def closes = raise(NotImplementedError)
+
+      # Sends the closes that wait.
+      def flush_closes = raise(NotImplementedError)
+
+      # @return [Boolean] whether the server closes the connection behind this error
+      def final?(error) = raise(NotImplementedError)
+
+      # @return [Object, ServerError] the cursor: it has <tt>fetch(count)</tt>, which returns at most so many rows
+      #   (none at the end and after it) or a ServerError, +columns+ (the result's, known after the first fetch, with
+      #   +names+; nil without rows), and +close+, which neither waits nor raises, also on a closed connection
+      def open_cursor(sql, arguments) = raise(NotImplementedError)
+
+      # @param isolation [Symbol, nil] see {#isolation_level}
+      # @return [Array<Result, ServerError>]
+      # @raise [ArgumentError] for an isolation or an option that the database does not have
+      def begin_transaction(isolation:, read_only:, deferrable:) = raise(NotImplementedError)
+
+      # @return [Boolean] as the server said last; false for a closed connection
+      def in_transaction? = raise(NotImplementedError)
+
+      # @return [Boolean] whether the next user of the connection would find something that this one left
+      def session_changed? = raise(NotImplementedError)
+
+      # Puts the session back as the login left it, and closes all prepared statements: {#owns?} is false for them.
+      # @return [Boolean] whether that worked
+      def reset_session = raise(NotImplementedError)
+
+      # Takes the session as it is now for what every user expects: {#session_changed?} is false.
+      def settle_session = raise(NotImplementedError)
+
+      # @return [Symbol] one of {Databases::TYPES}
+      def database_type = raise(NotImplementedError)
+
+      # @return [Boolean] whether no answer is owed and the server has not closed; one system call, no wait
+      def healthy? = raise(NotImplementedError)
+
+      # @return [Boolean] like {#healthy?}, without the system call
+      def at_rest? = raise(NotImplementedError)
+
+      # @return [Boolean] whether the connection belongs to the process that this one was forked from
+      def forked? = raise(NotImplementedError)
+
+      # @return [Boolean] true for a connection of a parent process, too
+      def closed? = raise(NotImplementedError)
+
+      # Ends the connection; in a child of fork without a word to the server. Closing twice is harmless.
+      def close = raise(NotImplementedError)
+
+      # Called when an operation did not come to its end. If the server owes no answer, the connection stays open, and
+      # {#in_transaction?} and {#failed?} tell the state of its transaction. Otherwise the driver has the server stop
+      # the query, if it can. The connection is closed, unless the driver has then read the rest of the answer. Raises
+      # no error of its own.
+      # @param lost [Boolean, nil] whether the server ended the connection or broke the protocol: nothing runs on
+      def abandon(lost) = raise(NotImplementedError)
+
+      # The server has said that it closes the connection.
+      def close_silently = raise(NotImplementedError)
+
+      # What every driver has to define; what follows are defaults.
+      REQUIRED = public_instance_methods.freeze
+      private_constant :REQUIRED
+
+      # @return [Boolean] whether the statement has to be prepared again, and was not begun
+      def stale?(_error) = false
+
+      # @return [Boolean] whether closes are sent by themselves when the connection has been idle for a second
+      def closes_when_idle? = false
+
+      # Sends several statements before it reads the first answer, but never lets one run outside a transaction that
+      # an answer before it has ended. Here: one after another, for a database to which nothing travels.
+      # @param requests [Array<(String, Array)>] SQL and arguments
+      # @param _plain [Boolean] whether all of them are of the kinds :plain and :session
+      # @yieldparam result [Result, ServerError, ArgumentError, TypeError, EncodingError]
+      # @yieldparam index [Integer] of the request
+      # @yieldreturn [Exception, nil] what the requests that are not sent yet end with, instead of being sent
+      # @return [Array<Result, Exception>]
+      def batch(requests, _plain)
+        stopped = nil
+        requests.each_with_index.map do |(sql, arguments), index|
+          next stopped if stopped
+
+          result = begin
+            query(sql, arguments)
+          rescue ArgumentError, TypeError, EncodingError => error
+            error
+          end
+          stopped = yield result, index
+          result
+        end
+      end
 
       # The effect of an error on the open transaction. Only the driver knows it: after an error some servers end the
       # transaction without saying so, some refuse every later statement, some continue.
@@ -208,6 +211,9 @@ module Heddle
 
         error.retryable? ? :doomed : :none
       end
+
+      # @return [String] without the password, which errors of Ruby would show
+      def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
 
       # @return [Boolean] whether the transaction is open and the server refuses everything but its rollback
       def failed? = false
@@ -279,6 +285,70 @@ module Heddle
 
       # @return [Result, ServerError]
       def rollback_to_savepoint(name) = command("ROLLBACK TO SAVEPOINT #{name}")
+
+      # What some databases can do: not included, but defined alike by the drivers that can. For others {Connection}
+      # raises {Unsupported}.
+      module Optional
+        # Sends several statements at once, as one transaction of their own.
+        # @param requests [Array<(String, Array)>] SQL and arguments; none of the kind :commit
+        # @return [(Array<Result>, nil), (Array<Result>, ServerError)] the results; before an error those of the
+        #   statements that it has undone, or all of them if the commit failed
+        # @raise [ArgumentError, TypeError, EncodingError] nothing was sent
+        def atomic_batch(requests) = raise(NotImplementedError)
+
+        # Begins to send rows, see {Copy#copy_in}. Until the end of the COPY the connection owes an answer.
+        # @return [Object, ServerError] it has +<<+ and +write+, and <tt>finish(reason)</tt> → Integer or ServerError,
+        #   which ends the COPY: for nil completes it, and returns the number of rows; else has all rows discarded for
+        #   that reason
+        def copy_in(sql) = raise(NotImplementedError)
+
+        # Begins to receive rows, see {Copy#copy_out}.
+        # @return [Object, ServerError] it has +rows+ → Array, nil at the end, and +result+ → Integer (the number of
+        #   rows) or ServerError
+        def copy_out(sql, raw:) = raise(NotImplementedError)
+
+        # Waits for a notification, see {Listening}. A driver with this method has the next four, too.
+        # @param seconds [Numeric, nil] 0: takes what has come
+        # @return [Object, nil, ServerError] nil when the time is over
+        def next_notification(seconds) = raise(NotImplementedError)
+
+        # @return [Object, nil] the oldest that came during queries
+        def kept_notification = raise(NotImplementedError)
+
+        # @return [String] a statement
+        def listen_sql(channel) = raise(NotImplementedError)
+
+        # @param channel [String, nil] nil: all
+        # @return [String] a statement
+        def unlisten_sql(channel) = raise(NotImplementedError)
+
+        # @return [String] a statement with two parameters, the channel and the text
+        def notify_sql = raise(NotImplementedError)
+
+        # Whether messages other than errors are kept, see {Notices}. Goes with {#take_notices}.
+        def notices=(kept)
+          raise(NotImplementedError)
+        end
+
+        # @return [Array] those since the last call
+        def take_notices = raise(NotImplementedError)
+
+        # Defines a function for SQL, see {Functions}.
+        # @param kind [Symbol] :function, :aggregate or :collation
+        # @param arity [Integer] -1 for any
+        # @param callable [#call, #new]
+        # @return [nil, ServerError]
+        def define_function(kind, name, arity, callable, deterministic: false, direct_only: false)
+          raise(NotImplementedError)
+        end
+
+        # Copies the database, see {Backup}.
+        # @yieldparam done [Integer] pages
+        # @yieldparam all [Integer] pages
+        # @return [nil, ServerError]
+        def backup(path, pages) = raise(NotImplementedError)
+      end
+      private_constant :Optional
     end
   end
 end

@@ -23,9 +23,6 @@ module Heddle
       # @return [Link]
       attr_reader :link
 
-      # @return [String] without the password, which errors of Ruby would show
-      def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
-
       def execute(statement, arguments) = @link.run(statement, arguments)
 
       def command(sql) = @link.run_text(sql)
@@ -61,7 +58,7 @@ module Heddle
       end
 
       # An unread answer would be taken for the answer to a later request.
-      def abandon(lost = false)
+      def abandon(lost)
         return @link.leave if forked?
         return if @abandoned || (!closed? && @link.owed.zero?)
 

@@ -66,19 +66,15 @@ module Heddle
           set_up(**options)
         end
 
-        # @return [String] the server's version
         attr_reader :version
         # @return [Integer] the server's name for this connection
         attr_reader :thread
         # @api private what the server tells this connection by, see {Killer.marks}; nil where nothing is killed
         attr_reader :marks
 
-        # @return [Boolean]
-        def mariadb? = @mariadb
+        def database_type = @mariadb ? :mariadb : :mysql
 
-        def database_type = mariadb? ? :mariadb : :mysql
-
-        def description = "#{mariadb? ? "MariaDB" : "MySQL"} at #{@stream.peer}"
+        def description = "#{@mariadb ? "MariaDB" : "MySQL"} at #{@stream.peer}"
 
         # Whether a DATETIME is in the time zone of this process, or in UTC; at first as +time_zone+ says.
         #
@@ -92,8 +88,6 @@ module Heddle
 
         # ---- statements
 
-        # The kind of a statement that is about to be sent: :plain, :session (like a plain one, but it may change the
-        # state of the session), :commit (it would end a transaction) or :other.
         def kind(sql)
           kind = Link.kind_of(sql)
           @session&.note(kind, sql) unless kind == :plain
@@ -118,7 +112,6 @@ module Heddle
 
         def query_keeping(sql, arguments) = run_new(sql, arguments, keep: true)
 
-        # @return [Prepared, ServerError]
         def prepare(sql)
           result = prepare_once(sql)
           return result unless full?(result)
@@ -139,23 +132,15 @@ module Heddle
           @make_room = make_room
         end
 
-        # @return [Result, ServerError]
         def ping
           @link.send_command(0x0e, "")
           @link.receive_text
         end
 
-        # Whether closes are sent when nothing is asked for a second.
         def closes_when_idle? = !@stream.tls?
 
-        # The link itself prepares a statement again that the server has lost.
-        def stale?(_error) = false
-
-        # Whether the server closes the connection behind this error.
         def final?(error) = Link.final?(error)
 
-        # @return [Cursor, ServerError]
-        # @raise [StatementLimit]
         def open_cursor(sql, arguments)
           handle, result = run_new(sql, arguments, keep: true, cursor: true)
           if result.is_a?(ServerError)
@@ -191,7 +176,6 @@ module Heddle
 
         # ---- transactions
 
-        # @return [Array<Result, ServerError>]
         def begin_transaction(isolation:, read_only:, deferrable:)
           raise ArgumentError, "deferrable: transactions do not exist in MySQL and MariaDB" if deferrable
 
@@ -214,13 +198,9 @@ module Heddle
 
         # ---- the session
 
-        # @return [Boolean] whether something was changed (variables, the database, locks, temporary tables) since the
-        #   login
+        # Variables, the database, locks, temporary tables.
         def session_changed? = @session&.changed?
 
-        # Puts the session back as the login left it, and closes all prepared statements.
-        #
-        # @return [Boolean] whether it worked
         def reset_session = @session.reset
 
         def settle_session = @session.settle

@@ -61,7 +61,6 @@ module Heddle
           @link.tag = @tag if @tag
         end
 
-        # @return [String] the server's version
         def version = @link.settings.fetch("server_version", "")
 
         # @return [Integer, nil] the server's number for this connection
@@ -107,8 +106,6 @@ module Heddle
         end
 
         def ping = @link.run_text("")
-
-        def closes_when_idle? = false
 
         # What a statement runs may fail with the same states, behind a commit of its own.
         def stale?(error) = error.stage == :refused && STALE.include?(error.sql_state)
@@ -232,12 +229,10 @@ module Heddle
 
         # ---- COPY, notifications, notices
 
-        # @return [CopyIn, ServerError]
         def copy_in(sql)
           started_copy(sql, :copy_in) { |columns, options| CopyIn.of(@link, columns, options) }
         end
 
-        # @return [CopyOut, ServerError]
         def copy_out(sql, raw:)
           started_copy(sql, :copy_out, raw) do |columns, options|
             CopyOut.of(@link, columns, options.merge!(raw: raw))
@@ -246,7 +241,6 @@ module Heddle
 
         def failed? = @link.failed?
 
-        # @return [Notification, nil] one that has come already
         def kept_notification
           (kept = @link.notification) && Notification.new(*kept)
         end
@@ -258,9 +252,6 @@ module Heddle
         def notify_sql = "select pg_notify(?, ?)"
 
         # Waits for readability, not for time.
-        #
-        # @param seconds [Numeric, nil]
-        # @return [Notification, nil, ServerError]
         def next_notification(seconds)
           till = seconds && Clock.now + seconds
           loop do
@@ -275,12 +266,10 @@ module Heddle
           end
         end
 
-        # @param kept [Boolean] whether notices are kept for {#take_notices}
         def notices=(kept)
           @link.noticing = kept
         end
 
-        # @return [Array<Notice>]
         def take_notices = @link.notices&.map { |fields| Notice.of(fields) } || EMPTY
 
         # ---- transactions
@@ -344,7 +333,7 @@ module Heddle
           @held&.close if closed?
         end
 
-        def abandon(lost = false)
+        def abandon(lost)
           return super if @abandoned || forked? || !@link.unfinished? || !cancels? || @login.pooled?
 
           stop_and_keep_open
@@ -354,7 +343,6 @@ module Heddle
 
         # ---- tables
 
-        # Without a schema those that are found without its name.
         def tables(schema, name)
           sql = "select distinct table_name::text from information_schema.tables where (table_schema::text = ?::text " \
             "or (?::text is null and table_schema::name = any(current_schemas(false))))"

@@ -78,16 +78,7 @@ module Heddle
 
         def description = "SQLite at #{@options[:database]}"
 
-        # @return [String] of the library
         def version = Link.library
-
-        # @return [String]
-        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
-
-        # @return [String] the path of the database; ":memory:" for one in memory
-        def database = @options[:database]
-
-        def memory? = database == ":memory:"
 
         # ---- statements
 
@@ -158,11 +149,6 @@ module Heddle
 
         def flush_closes = nil
 
-        def closes_when_idle? = false
-
-        # SQLite prepares a statement again by itself when the schema has changed.
-        def stale?(_error) = false
-
         def final?(_error) = false
 
         def locate(error)
@@ -197,18 +183,6 @@ module Heddle
         ensure
           let_others_in unless @waiting.empty?
           note_end if @writes && !in_transaction?
-        end
-
-        # One after another: nothing travels.
-        def batch(requests, _plain)
-          stopped = nil
-          requests.each_with_index.map do |(sql, arguments), index|
-            next stopped if stopped
-
-            result = answer(sql, arguments)
-            stopped = yield result, index
-            result
-          end
         end
 
         def tables(schema, name)
@@ -321,11 +295,16 @@ module Heddle
         end
 
         # SQLite has stopped, nothing runs on, and nothing is owed: the connection goes on.
-        def abandon(_lost = false)
+        def abandon(_lost)
           note_end if @writes && !in_transaction?
         end
 
         private
+
+        # @return [String] the path of the database; ":memory:" for one in memory
+        def database = @options[:database]
+
+        def memory? = database == ":memory:"
 
         def open
           @link = Link.new
@@ -461,12 +440,6 @@ module Heddle
         def let_others_in
           @turn.leave
           @line.wake unless in_transaction?
-        end
-
-        def answer(sql, arguments)
-          query(sql, arguments)
-        rescue ArgumentError, TypeError, EncodingError => error
-          error
         end
 
         # Several statements run one after another; they have no arguments. The result is the last one's.

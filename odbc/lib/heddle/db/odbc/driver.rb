@@ -51,18 +51,11 @@ module Heddle
           @calls&.leave unless complete
         end
 
-        # @return [String] the database's version
         def version = @server.version
-
-        # @return [String] the file of the ODBC driver
-        def driver_name = @server.driver
 
         def database_type = @server.type
 
         def description = "#{@server ? @server.name : "a database"} by ODBC (#{@string})"
-
-        # @return [String] without the password, which errors of Ruby would show
-        def inspect = "#<#{self.class} #{description}#{" closed" if closed?}>"
 
         # ---- statements
 
@@ -134,11 +127,8 @@ module Heddle
           timed { @calls.run(&:flush) } unless Heddle.remaining&.zero?
         end
 
-        def closes_when_idle? = false
-
-        # A driver does not tell whether a statement that failed has begun: a procedure may commit, and then raise any
-        # error. The next run of a statement that failed prepares it again.
-        def stale?(_error) = false
+        # {#stale?} is false: a driver does not tell whether a statement that failed has begun: a procedure may commit,
+        # and then raise any error. The next run of a statement that failed prepares it again.
 
         # PostgreSQL's driver reports a connection that was lost in a SQLPrepare by the state of any error.
         def final?(error)
@@ -168,18 +158,6 @@ module Heddle
               next error_of(outcome) if outcome.is_a?(Calls::Failure)
             end
             handle.take(count)
-          end
-        end
-
-        # ODBC takes one statement after another.
-        def batch(requests, _plain)
-          refusal = nil
-          requests.each_with_index.map do |(sql, arguments), index|
-            next refusal if refusal
-
-            result = run_of_batch(sql, arguments)
-            refusal = yield result, index
-            result
           end
         end
 
@@ -268,7 +246,7 @@ module Heddle
 
         # A call that runs is cancelled. Outside of a transaction the connection goes on once the driver has answered;
         # else it is closed.
-        def abandon(lost = false)
+        def abandon(lost)
           give_up(lost) unless closed?
         end
 
@@ -412,12 +390,6 @@ module Heddle
             outcome = @calls.run { |link| link.fetch(handle, ALL_ROWS) }
             return outcome if outcome.is_a?(Calls::Failure)
           end
-        end
-
-        def run_of_batch(sql, arguments)
-          query(sql, arguments)
-        rescue ArgumentError, TypeError, EncodingError => error
-          error
         end
 
         # @return [Result, ServerError]
