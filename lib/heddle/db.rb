@@ -18,7 +18,7 @@ module Heddle
   module DB
     # Each is loaded when it is first named; db/common.rb, which every driver loads, names all.
     PARTS = %i[Address AtomicPipeline Backup BoundStatement Column Copy Driver Databases Duration Fields
-      ForeignRows Functions List Listening Notices Options Pipeline Pipelines Placeholders PoolStatement Pool
+      ForeignRows Functions List Listening Notices Options Pipeline Pipelines Placeholders PoolStatement Pool Queries
       QueryEvent QueryListener QueryListeners QueryWatch Result Statement StatementCache Tables TimeZone
       Transactions VirtualStatement WireDriver].freeze
     PARTS.each do |name|
@@ -107,7 +107,7 @@ module Heddle
       # @return [BoundStatement]
       # @example
       #   cheap = Heddle::DB.bind("select name from items where price < :most", most: 10)
-      #   db.query_list(cheap)
+      #   db.query_column(cheap)
       def bind(sql, *arguments) = BoundStatement.new(sql, arguments)
       ruby2_keywords :bind
 

@@ -98,7 +98,7 @@ class CatalogueValuesOfPostgreSQLTest < Minitest::Test
   end
 
   def test_values_of_all_types
-    types = @db.query_list(TYPES)
+    types = @db.query_column(TYPES)
     found = @db.query("select type, given, pg_temp.fit(given, type) from unnest(?::text[]) type, unnest(?::text[]) " \
       "given where pg_temp.fit(given, type) is not null", types, CatalogueValues.texts.uniq).rows
     assert_operator found.map(&:first).uniq.size, :>, types.size / 2
@@ -174,14 +174,14 @@ module CatalogueValuesOfMySQL
   end
 
   def test_values_of_all_types_of_columns
-    types = @db.query_list(ENV["HEDDLE_STRESS"] ? ALL : FEW)
+    types = @db.query_column(ENV["HEDDLE_STRESS"] ? ALL : FEW)
     assert_operator types.size, :>, 20
     assert_none(types.flat_map { |type| differences(type) })
   end
 
   # As the server has filled them.
   def test_the_servers_own_tables
-    names = @db.query_list(TABLES)
+    names = @db.query_column(TABLES)
     assert_operator names.size, :>, 15
     assert_none(names.flat_map do |name|
       sql = "select * from mysql.`#{name}` limit 200"

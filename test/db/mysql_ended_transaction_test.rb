@@ -97,7 +97,7 @@ class MySQLEndedTransactionTest < Minitest::Test
           ((runs += 1) == 1) ? with_a_deadlock_ahead(&run) : run.call
         end
         assert_equal [2, 9, ["by itself"]],
-          [runs, @db.query_value("select n from counters where id = 2"), @db.query_list("select line from log")]
+          [runs, @db.query_value("select n from counters where id = 2"), @db.query_column("select line from log")]
       end
     end
   end

@@ -33,7 +33,7 @@ class MySQLMisuseTest < Minitest::Test
   def test_sql_that_is_not_a_string
     [nil, 7, :sql, ["select 1"]].each do |sql|
       [@db, @pool].each do |one|
-        %i[query exec query_value query_row query_maybe_row query_list].each do |name|
+        %i[query exec query_value query_row query_row_or_nil query_column].each do |name|
           refuses(/SQL must be a String, not/) { one.public_send(name, sql) }
         end
         refuses(/SQL must be a String, not/) { one.each_row(sql) { flunk } }

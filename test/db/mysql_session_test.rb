@@ -242,7 +242,7 @@ class MySQLSessionTest < Minitest::Test
             pool.transaction do
               pool.exec("insert into session_rows values (1)")
               pool.transaction { |db| db.exec("insert into session_rows values (2)") }
-              pool.with { |db| assert_equal [1, 2], db.query_list("select n from session_rows order by n") }
+              pool.with { |db| assert_equal [1, 2], db.query_column("select n from session_rows order by n") }
               assert_equal 2, pool.pipeline { |p| [p.query("select count(*) from session_rows")] }[0].value[0][0]
               raise "roll back"
             end
@@ -254,7 +254,7 @@ class MySQLSessionTest < Minitest::Test
             pool.exec("insert into session_rows values (4)")
             db.rollback
           end
-          assert_equal [3], pool.query_list("select n from session_rows")
+          assert_equal [3], pool.query_column("select n from session_rows")
           assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
         end
       end

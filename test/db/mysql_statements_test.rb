@@ -341,7 +341,7 @@ class MySQLStatementsTest < Minitest::Test
         statement = others.first
         assert_equal 1, statement.query.size
         limit(64)
-        assert_equal ["once"], db.query_list("select name from t"), mode
+        assert_equal ["once"], db.query_column("select name from t"), mode
         others.each(&:close)
       end
     end

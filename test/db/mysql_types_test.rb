@@ -66,7 +66,7 @@ class MySQLTypesTest < Minitest::Test
       @db.exec("create temporary table t (id int primary key, v #{type} null) character set utf8mb4")
       values = Array.new(ROUNDS) { make.call(random) } << nil
       @db.pipeline { |p| values.each_with_index { |value, id| p.query("insert into t values (?, ?)", id, value) } }
-      binary = @db.query_list("select v from t order by id")
+      binary = @db.query_column("select v from t order by id")
       text = @db.driver.command("select v from t order by id").rows.map(&:first)
       assert_equal values, binary
       assert_equal values, text
@@ -83,7 +83,8 @@ class MySQLTypesTest < Minitest::Test
     @db.exec("create temporary table t (v float)")
     values = [0.0, 1.5, -0.25, 3.0e38, 1.0e-30, 0.1]
     values.each { |value| @db.exec("insert into t values (?)", value) }
-    @db.query_list("select v from t").zip(values, @db.driver.command("select v from t").rows) do |binary, value, (text)|
+    texts = @db.driver.command("select v from t").rows
+    @db.query_column("select v from t").zip(values, texts) do |binary, value, (text)|
       assert_in_delta value, binary, value.abs * 1e-6
       assert_in_delta value, text, value.abs * 1e-5
     end
@@ -193,7 +194,7 @@ class MySQLTypesTest < Minitest::Test
     ["Europe/Berlin", "Asia/Kathmandu", "America/Phoenix", "UTC", ":Asia/Tokyo"].each do |zone|
       in_zone(zone) do
         db = DB.connect(@server.url, timeout: 20, time_zone: :local)
-        assert_equal moments, db.query_list("select v from moments order by id"), zone
+        assert_equal moments, db.query_column("select v from moments order by id"), zone
         assert_equal 2, db.query_value("select count(*) from moments where v in (?, ?)", *moments), zone
         assert_in_delta Time.now, db.query_value("select now(6)"), 60, zone
         db.close
@@ -235,7 +236,7 @@ class MySQLTypesTest < Minitest::Test
       7e-20] +
       Array.new(200) { "#{random.rand(-999_999..999_999)}e#{random.rand(-35..30)}".to_f }
     @db.pipeline { |p| written.each { |value| p.query("insert into t (v) values (?)", value) } }
-    assert_equal written, @db.query_list("select v from t order by id")
+    assert_equal written, @db.query_column("select v from t order by id")
     singles = Array.new(2000) { [random.rand(1 << 32)].pack("L").unpack1("e") }
       .reject { |value| value.nan? || value.infinite? }
     singles.each_slice(500) do |some|

@@ -31,12 +31,12 @@ class ODBCFaultyTest < Minitest::Test
 
   # The driver's word for it is a warning, and such a row's values were those of the block before.
   def test_a_row_that_fails_within_a_block
-    assert_equal (1..2500).to_a, @db.query_list("rows 2500 0")
+    assert_equal (1..2500).to_a, @db.query_column("rows 2500 0")
     [1, 500, 1500, 2500].each do |bad|
       error = assert_raises(DB::ServerError, bad) { @db.query("rows 2500 #{bad}") }
       assert_equal ["22003", "refused"], [error.sql_state, error.message]
     end
-    assert_equal 2500, @db.query_list("rows 2500 0").sum { 1 }
+    assert_equal 2500, @db.query_column("rows 2500 0").sum { 1 }
   end
 
   def test_a_name_without_room
@@ -45,7 +45,7 @@ class ODBCFaultyTest < Minitest::Test
 
   def test_pieces_of_unknown_length
     @db.query("pieces")
-    texts = @db.query_list("pieces")
+    texts = @db.query_column("pieces")
     piece = 65_535
     assert_equal [2 * piece + 3, 2 * (piece - 1) + 3, 5], texts.map(&:size)
     assert_equal [true, true, "whole"], [*texts.first(2).map { |text| text.match?(/\Aa+end\z/) }, texts.last]

@@ -127,7 +127,7 @@ class ODBCInterruptionsTest < Minitest::Test
     @db.exec("drop table if exists digits")
     @db.exec("create table digits (n integer)")
     16.times { @db.exec("insert into digits values (12345678)") }
-    assert_equal [12_345_678] * 16, @db.query_list("select n from digits")
+    assert_equal [12_345_678] * 16, @db.query_column("select n from digits")
   end
 
   # Each connection kept room for the largest values that it had ever sent.

@@ -59,6 +59,6 @@ class ODBCRepeatedTest < Minitest::Test
       assert_raises(Heddle::DB::ServerError) { db.query("call repeating(?)", n + 10) }
       assert_raises(Heddle::DB::ServerError) { db.query("call repeating(#{n + 20})") }
     end
-    assert_equal [0, 1, 2, 10, 11, 12, 20, 21, 22], db.query_list("select n from repeated order by n"), error
+    assert_equal [0, 1, 2, 10, 11, 12, 20, 21, 22], db.query_column("select n from repeated order by n"), error
   end
 end

@@ -91,7 +91,7 @@ class ODBCSessionsTest < Minitest::Test
             pool.query(text)
             pool.exec("insert into left_rows values (?)", 1)
             second = Heddle::DB.connect(send(:"#{database}_source"), timeout: 10)
-            assert_equal [1], second.query_list("select n from left_rows"), "#{database}: #{text}"
+            assert_equal [1], second.query_column("select n from left_rows"), "#{database}: #{text}"
             second.close
           end
         end
@@ -105,7 +105,7 @@ class ODBCSessionsTest < Minitest::Test
         with_pool(database) do |pool|
           pool.query(text)
           second = Heddle::DB.connect(send(:"#{database}_source"), timeout: 10)
-          assert_equal [], second.query_list("select n from left_rows"), database
+          assert_equal [], second.query_column("select n from left_rows"), database
           second.close
           assert_empty pool.query("select n from left_rows")
         end
@@ -121,7 +121,7 @@ class ODBCSessionsTest < Minitest::Test
         3.times do |n|
           pool.exec("insert into left_rows (n) values (?)", n)
           assert_equal [[n]], statement.query(n).rows
-          assert_equal [n], pool.query_list("select n from left_rows where n = ?", n)
+          assert_equal [n], pool.query_column("select n from left_rows where n = ?", n)
           pool.transaction(isolation: :repeatable_read, read_only: true) { pool.query("select 1") }
         end
         assert_equal id, pool.query_value(own)

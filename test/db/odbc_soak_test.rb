@@ -22,7 +22,7 @@ module ODBCSoak
 
   def rows
     db = Heddle::DB.connect(address)
-    db.query_list("select n from soak")
+    db.query_column("select n from soak")
   ensure
     db&.close
   end

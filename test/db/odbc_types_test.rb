@@ -54,7 +54,7 @@ class ODBCTypesTest < Minitest::Test
       assert_equal row, db.query("select * from x").first
       # A column holds what it was given.
       db.exec("insert into x (a) values (?), (?)", 1.5, "text")
-      assert_equal [2**62, 1.5, "text"], db.query_list("select a from x")
+      assert_equal [2**62, 1.5, "text"], db.query_column("select a from x")
     end
   end
 
@@ -85,7 +85,7 @@ class ODBCTypesTest < Minitest::Test
         db.query("drop table if exists x")
         db.query("create table x (n integer primary key, v #{type})")
         [*values, nil].each { |value| db.exec("insert into x (v) values (?)", value) }
-        assert_equal [*values, nil], db.query_list("select v from x order by n"), type
+        assert_equal [*values, nil], db.query_column("select v from x order by n"), type
         assert_equal [*values, nil], db.each_row("select v from x order by n", fetch: 2).map(&:first), type
       end
     end
@@ -100,7 +100,7 @@ class ODBCTypesTest < Minitest::Test
         rows.each { |row| db.exec("insert into x values (?, ?, ?)", *row) }
         2.times { assert_equal rows, db.query("select a, b, c from x").rows }
         assert_equal [Encoding::UTF_8] * 2, db.query("select a, b from x").first.map(&:encoding)
-        assert_equal ["é\0b"], db.query_list("select cast(concat('é', char(0), 'b') as char(10))")
+        assert_equal ["é\0b"], db.query_column("select cast(concat('é', char(0), 'b') as char(10))")
       end
     end
   end
@@ -117,7 +117,7 @@ class ODBCTypesTest < Minitest::Test
       dates = [Date.new(1, 1, 1), Date.new(1500, 3, 1), Date.new(9999, 12, 31), nil]
       db.query("create temporary table x (d date)")
       dates.each { |date| db.exec("insert into x values (?)", date) }
-      assert_equal dates, db.query_list("select d from x order by d")
+      assert_equal dates, db.query_column("select d from x order by d")
       assert_equal [-Float::INFINITY, Time.utc(-43, 3, 15)],
         db.query_row("select timestamp '-infinity', timestamp '0044-03-15 BC'")
     end

@@ -25,7 +25,7 @@ module PostgreSQLAtomicPipelineSuite
     end
   end
 
-  def numbers(db) = db.query_list("select n from p order by n")
+  def numbers(db) = db.query_column("select n from p order by n")
 
   # @param statements [Array<String, Array>]
   # @return [Array<Future>, (ServerError, Array<DB::Error>)]

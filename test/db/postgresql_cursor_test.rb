@@ -111,7 +111,7 @@ module PostgreSQLCursorSuite
       assert_equal ["42703", 8], [error.sql_state, error.position]
       assert_predicate db, :healthy?
       db.transaction { assert_equal [[3], [2]], db.each_row(writing, 3, fetch: 1).to_a }
-      assert_equal [1, 2, 2, 3], db.query_list("select n from w order by n")
+      assert_equal [1, 2, 2, 3], db.query_column("select n from w order by n")
     end
   end
 

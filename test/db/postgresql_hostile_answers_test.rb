@@ -83,7 +83,7 @@ class PostgreSQLHostileAnswersTest < Minitest::Test
   # A text of a server is UTF-8: what is not stays as it came, and is not valid.
   def test_texts_in_no_encoding
     with_answers(answer_of(25, "\xff\xfe", "a\0b", "\xed\xa0\x80", "")) do |db|
-      texts = db.query_list("select 1")
+      texts = db.query_column("select 1")
       assert_equal ["\xff\xfe".b, "a\0b".b, "\xed\xa0\x80".b, "".b], texts.map(&:b)
       assert_equal [Encoding::UTF_8], texts.map(&:encoding).uniq
       assert_equal [false, true, false, true], texts.map(&:valid_encoding?)
@@ -91,7 +91,7 @@ class PostgreSQLHostileAnswersTest < Minitest::Test
   end
 
   def test_another_version_of_a_binary_form
-    with_answers(answer_of(3802, "\1[1")) { |db| assert_equal ["[1"], db.query_list("select 1") }
+    with_answers(answer_of(3802, "\1[1")) { |db| assert_equal ["[1"], db.query_column("select 1") }
     ["", "\2[1]"].each { |bytes| refused(answer_of(3802, bytes), /malformed value/) }
   end
 
@@ -100,7 +100,7 @@ class PostgreSQLHostileAnswersTest < Minitest::Test
     copy = M["H", [0, 1, 0].pack("Cn2")] + M["d", "1\n"] + M["c"] + M["C", "COPY 1\0"]
     with_answers(M["1"] + M["2"] + M["n"] + copy + S.ready, answer_of(23, INT4)) do |db|
       assert_match(/copy_out/, assert_raises(DB::ServerError) { db.query("select 1") }.message)
-      assert_equal [1], db.query_list("select 1")
+      assert_equal [1], db.query_column("select 1")
     end
   end
 
@@ -147,7 +147,7 @@ class PostgreSQLHostileAnswersTest < Minitest::Test
   def test_a_kept_statement_whose_rows_have_changed
     first = M["1"] + M["t", [0].pack("n")] + columns(23) + M["2"] + rows([INT4]) + DONE
     with_answers(first, M["2"] + rows([INT4, INT4]) + DONE, statement_cache: :always) do |db|
-      assert_equal [1], db.query_list("select 1")
+      assert_equal [1], db.query_column("select 1")
       assert_match(/other columns/, assert_raises(DB::ProtocolError) { db.query("select 1") }.message)
       assert_predicate db, :closed?
     end

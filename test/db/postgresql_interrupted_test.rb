@@ -234,7 +234,7 @@ module PostgreSQLInterruptedSuite
         end
         db.exec("insert into kept values (3)")
       end
-      assert_equal [1, 3], db.query_list("select n from kept order by n")
+      assert_equal [1, 3], db.query_column("select n from kept order by n")
     end
   end
 

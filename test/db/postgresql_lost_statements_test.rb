@@ -102,7 +102,7 @@ class PostgreSQLLostStatementsTest < Minitest::Test
   def test_a_lost_statement_of_the_cache
     with_session do |db, session|
       3.times do
-        assert_equal ["v"], db.query_list("select 1")
+        assert_equal ["v"], db.query_column("select 1")
         session.statements.clear
       end
       assert_equal [3, 3, 1], [session.parsed.size, session.parsed.uniq.size, db.cached_statements]
@@ -133,7 +133,7 @@ class PostgreSQLLostStatementsTest < Minitest::Test
           end
         end
         assert_equal ["26000", false, false], [error.sql_state, db.in_transaction?, db.closed?]
-        assert_equal ["v"], db.query_list("select 1")
+        assert_equal ["v"], db.query_column("select 1")
         assert_equal [["v"]], statement.query.rows
       end
     end
@@ -226,7 +226,7 @@ class PostgreSQLLostStatementsTest < Minitest::Test
 
   def test_a_name_that_another_client_has
     with_session(taken: 1000) do |db, session|
-      10.times { |n| assert_equal ["v"], db.query_list("select #{n}") }
+      10.times { |n| assert_equal ["v"], db.query_column("select #{n}") }
       assert_equal [11, 10], [session.parsed.uniq.size, db.cached_statements]
     end
   end
@@ -246,7 +246,7 @@ class PostgreSQLLostStatementsTest < Minitest::Test
         assert_equal ["42P05", false], [error.sql_state, db.closed?]
       end
       assert_equal 2, session.parsed.size
-      assert_equal ["v"], db.query_list("select 1")
+      assert_equal ["v"], db.query_column("select 1")
     end
   end
 

@@ -143,8 +143,8 @@ class PostgreSQLPgBouncerTest < Minitest::Test
     own = Servers::PgBouncer.new(postgresql, default_pool_size: 1).start
     clients = Array.new(3) { DB.connect(own.url, timeout: 20, statement_cache: :always) }
     3.times do
-      clients.each_with_index { |db, n| assert_equal [n], db.query_list("select #{n}") }
-      clients.each_with_index { |db, n| assert_equal [n + 7], db.query_list("select ?::int + #{n}", 7) }
+      clients.each_with_index { |db, n| assert_equal [n], db.query_column("select #{n}") }
+      clients.each_with_index { |db, n| assert_equal [n + 7], db.query_column("select ?::int + #{n}", 7) }
     end
     assert_equal [2, 2, 2], clients.map(&:cached_statements)
   rescue Servers::Unavailable => error

@@ -56,7 +56,7 @@ class PostgreSQLSoakTest < Minitest::Test
       assert_equal Array.new(PLACES) { |n| n }, Heddle::FiberPool.new(PLACES).map((0...PLACES).to_a) { |n| answered(n) }
     end
     wait_until(what: "the end of interrupted queries") { running.zero? }
-    there = @pool.query_list("select n from soak").to_h { |n| [n, true] }
+    there = @pool.query_column("select n from soak").to_h { |n| [n, true] }
     assert_empty @said.select { |n, committed| committed != there.fetch(n, false) }, context
     assert_operator @counts.values_at(:answer, :committed, :interrupted).min, :>, 0, context
     puts context if ENV.key?("HEDDLE_STRESS")

@@ -128,7 +128,7 @@ class PostgreSQLTransactionsTest < Minitest::Test
           db.exec("insert into serial_numbers values (?)", count) if runs > 1
           count
         end
-        assert_equal [2, 1, [0, 1]], [runs, value, db.query_list("select n from serial_numbers order by n")]
+        assert_equal [2, 1, [0, 1]], [runs, value, db.query_column("select n from serial_numbers order by n")]
       end
     end
   end

@@ -358,7 +358,7 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_equal [day, Time.utc(2024, 1, 2)],
       @db.query_row("select ?, timestamptz '2024-01-01 00:00:00Z' + ?", day, day)
     [hour, day, hour].each { |time| @db.exec("insert into t (v) values (?)", time) } # kept statements, too
-    assert_equal [hour, hour, day], @db.query_list("select v from t order by v")
+    assert_equal [hour, hour, day], @db.query_column("select v from t order by v")
   end
 
   # ---- what only the server knows
@@ -426,11 +426,11 @@ class PostgreSQLTypesTest < Minitest::Test
     %w[int[] jsonb].each { |type| @db.query("create temp table c_#{type[/\w+/]} (v #{type})") }
     add = ->(sql, value) { @db.copy_in(sql) { |copy| copy << [value] } }
     [[], Set[]].each { |value| add["copy c_int from stdin", value] }
-    assert_equal [[], []], @db.query_list("select v from c_int")
+    assert_equal [[], []], @db.query_column("select v from c_int")
     assert_match(/json/, assert_raises(DB::ServerError) { add["copy c_jsonb from stdin", []] }.message)
     add["copy c_jsonb from stdin", {}]
     add["copy c_jsonb from stdin binary", []]
-    assert_equal ["{}", "[]"], @db.query_list("select v from c_jsonb")
+    assert_equal ["{}", "[]"], @db.query_column("select v from c_jsonb")
   end
 
   def test_an_xid8_of_a_prepared_statement

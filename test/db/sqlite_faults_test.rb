@@ -156,7 +156,7 @@ class SQLiteFaultsTest < Minitest::Test
       end
       assert_match(/fork|parent/, report)
       db.commit
-      assert_equal [1], db.query_list("select n from t")
+      assert_equal [1], db.query_column("select n from t")
       assert_equal "ok", db.query_value("pragma integrity_check")
     end
   end

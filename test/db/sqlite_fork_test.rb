@@ -41,7 +41,7 @@ class SQLiteForkTest < Minitest::Test
     db.close
     closed.close
     assert_equal "1", child.call
-    with_db { |own| assert_equal [0, 7], own.query_list("select n from t") }
+    with_db { |own| assert_equal [0, 7], own.query_column("select n from t") }
   end
 
   # SQLite's frames are on the stack of a child that a function has forked: they must not go on there.
@@ -54,7 +54,7 @@ class SQLiteForkTest < Minitest::Test
     end
     refused_in_child { db.exec("insert into t select forked(n) from (select 1 as n union all select 2)") }
     assert_predicate Process.wait2(child).last, :success?
-    assert_equal [0, 1, 2], db.query_list("select n from t")
+    assert_equal [0, 1, 2], db.query_column("select n from t")
   ensure
     db&.close
   end
@@ -99,7 +99,7 @@ class SQLiteForkTest < Minitest::Test
         exit!(1) if Process.pid != parent
       end
       assert_predicate Process.wait2(child).last, :success?
-      assert_equal [0, 1], db.query_list("select n from t")
+      assert_equal [0, 1], db.query_column("select n from t")
     end
   ensure
     holder&.close

@@ -76,7 +76,7 @@ class SQLiteFunctionsTest < Minitest::Test
   def test_collations
     with_db do |db|
       db.create_collation("by_size") { |one, other| one.size <=> other.size }
-      assert_equal %w[a bb ccc], db.query_list("select a from (select 'ccc' a union select 'a' union select 'bb') " \
+      assert_equal %w[a bb ccc], db.query_column("select a from (select 'ccc' a union select 'a' union select 'bb') " \
         "order by a collate by_size")
       db.create_collation("broken") { |_, _| raise "no order" }
       error = assert_raises(RuntimeError) do
@@ -126,7 +126,7 @@ class SQLiteFunctionsTest < Minitest::Test
       50.times { |i| assert_equal 1 + i, db.query_value("select f#{i}(1)") }
       db.query("create table t (n int, x text collate backwards)")
       20.times { |n| db.query("insert into t values (?, ?)", n, n.to_s) }
-      assert_equal [90, 100], db.query_list("select sum_of(n) from t group by n % 2").sort
+      assert_equal [90, 100], db.query_column("select sum_of(n) from t group by n % 2").sort
       assert_equal "9", db.query_value("select x from t order by x limit 1")
     end
   end

@@ -188,7 +188,7 @@ class SQLiteGivingWayTest < Minitest::Test
         db.exec("insert into t values (3)")
         assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { db.query(ENDLESS) } } # it only reads
       end
-      assert_equal [3], db.query_list("select n from t")
+      assert_equal [3], db.query_column("select n from t")
     end
   end
 

@@ -316,7 +316,7 @@ class SQLiteLocksTest < Minitest::Test
         rows.size
         reader.close
         assert_equal [4], insert.call
-        assert_equal [1, 2, 3, 4, 5], writer.query_list("select n from t")
+        assert_equal [1, 2, 3, 4, 5], writer.query_column("select n from t")
       end
     end
   end

@@ -149,7 +149,7 @@ module SQLiteSuite
           assert_raises(Heddle::DB::TransactionError) { other.query("select 1") }
           assert_raises(Heddle::DB::TransactionError) { other.commit }
           other.rollback
-          assert_equal [5, 5], other.query_list("select n from #{table}")
+          assert_equal [5, 5], other.query_column("select n from #{table}")
         end
       end
     end

@@ -151,7 +151,7 @@ class SQLiteTypesTest < Minitest::Test
         end;
         insert into t values (7);
       SQL
-      assert_equal [7, 10, 20], db.query_list("select n from t order by n")
+      assert_equal [7, 10, 20], db.query_column("select n from t order by n")
       assert_raises(ArgumentError) { db.query("select ?; select 2", 1) }
       error = assert_raises(DB::ServerError) { db.query("select 1; select nope from t") }
       assert_equal 18, error.position

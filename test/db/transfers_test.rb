@@ -28,7 +28,7 @@ module TransfersTests
 
     def kill_one
       plainly do |db|
-        id = db.query_maybe_value(OTHERS)
+        id = db.query_value_or_nil(OTHERS)
         id && db.query("kill #{id}")
       rescue Heddle::DB::ServerError => error
         raise unless error.code == 1094 # it has ended meanwhile
@@ -42,7 +42,7 @@ module TransfersTests
 
     def kill_one
       plainly do |db|
-        db.query_maybe_value("select pg_terminate_backend(pid) from pg_locks where pid <> pg_backend_pid() and " \
+        db.query_value_or_nil("select pg_terminate_backend(pid) from pg_locks where pid <> pg_backend_pid() and " \
           "relation = 'accounts'::regclass order by random() limit 1")
       end
     end

@@ -176,7 +176,7 @@ class SnippetsTest < Minitest::Test
     "databases: Transactions 1" =>
       Reader.new(%(require "heddle"\n#{TABLES}), "p pool.query_value('select count(*) from log')", "2\n1\n"),
     "databases: Names, lists and bound statements 1" =>
-      Reader.new(<<~RUBY, "p db.query_list(cheap)", %(["lamp"]\n)),
+      Reader.new(<<~RUBY, "p db.query_column(cheap)", %(["lamp"]\n)),
         require "heddle"
         #{TABLES}
         db = Heddle::DB.connect(ENV.fetch("DATABASE"))

@@ -18,6 +18,7 @@ module Heddle
       include Copy
       include Listening
       include Notices
+      include Queries
       include QueryListeners
       include Tables
 
@@ -95,57 +96,8 @@ module Heddle
         run_query(sql, arguments)
       end
 
-      # Runs a statement for its effect.
-      #
-      # @param (see #query)
-      # @return [Integer] how many rows the statement changed
-      # @raise [ServerError, ConnectionLost, ProtocolError, DeadlineExceeded] see {#query}
-      def exec(sql, *arguments)
-        query(sql, *arguments).affected_rows
-      end
-
-      # @param (see #query)
-      # @return the one value of the one row
-      # @raise [UnexpectedRows] when there are more, or none; see {#query}
-      def query_value(sql, *arguments)
-        only_value(only_row(query(sql, *arguments), sql), sql)
-      end
-
-      # @param (see #query)
-      # @return the one value of the row; nil for no rows
-      # @raise [UnexpectedRows] when there are more rows or columns; see {#query}
-      def query_maybe_value(sql, *arguments)
-        row = query_maybe_row(sql, *arguments)
-        row && only_value(row, sql)
-      end
-
-      # @param (see #query)
-      # @return [Array] the one row
-      # @raise [UnexpectedRows] when there are more, or none; see {#query}
-      def query_row(sql, *arguments)
-        only_row(query(sql, *arguments), sql)
-      end
-
-      # @param (see #query)
-      # @return [Array, nil] the row; nil for no rows
-      # @raise [UnexpectedRows] when there are more; see {#query}
-      def query_maybe_row(sql, *arguments)
-        result = query(sql, *arguments)
-        result.empty? ? nil : only_row(result, sql)
-      end
-
-      # @param (see #query)
-      # @return [Array] the one column's values
-      # @raise [UnexpectedRows] when there are more columns; see {#query}
-      def query_list(sql, *arguments)
-        result = query(sql, *arguments)
-        raise UnexpectedRows, "#{result.fields.size} columns instead of one: #{sql}" unless result.fields.size == 1
-
-        result.rows.map(&:first)
-      end
-
       # Calls without keywords need no Hash.
-      ruby2_keywords :query, :exec, :query_value, :query_maybe_value, :query_row, :query_maybe_row, :query_list
+      ruby2_keywords :query
 
       # Calls the block with each row, and keeps at most +fetch+ rows in memory, by a cursor on the server. The block
       # may use the connection for other queries.
@@ -534,18 +486,6 @@ module Heddle
         raise ConnectionLost,
           "#{@driver.description} says #{error.message} (#{error.code || error.sql_state}) and closed the connection",
           cause: error
-      end
-
-      def only_value(row, sql)
-        raise UnexpectedRows, "#{row.size} columns instead of one: #{sql}" unless row.size == 1
-
-        row.first
-      end
-
-      def only_row(result, sql)
-        raise UnexpectedRows, "#{result.size} rows instead of one: #{sql}" unless result.size == 1
-
-        result[0]
       end
     end
   end

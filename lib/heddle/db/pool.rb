@@ -11,6 +11,7 @@ module Heddle
     #   pool.with { |db| db.query("select 1") }
     #   pool.query_value("select name from t where id = ?", 7)
     class Pool < ResourcePool
+      include Queries
       include QueryListeners
 
       # Seconds to wait for a free connection, without other timeouts.
@@ -60,38 +61,12 @@ module Heddle
         super
       end
 
-      # @!method query(sql, *arguments)
-      #   On a connection of the pool.
-      #   @return [Result] see {Connection#query}
-      #   @raise [PoolTimeout, PoolClosed] see {#with}
-      # @!method exec(sql, *arguments)
-      #   On a connection of the pool.
-      #   @return [Integer] see {Connection#exec}
-      #   @raise [PoolTimeout, PoolClosed] see {#with}
-      # @!method query_value(sql, *arguments)
-      #   On a connection of the pool.
-      #   @return [Object] see {Connection#query_value}
-      #   @raise [PoolTimeout, PoolClosed] see {#with}
-      # @!method query_maybe_value(sql, *arguments)
-      #   On a connection of the pool.
-      #   @return [Object, nil] see {Connection#query_maybe_value}
-      #   @raise [PoolTimeout, PoolClosed] see {#with}
-      # @!method query_row(sql, *arguments)
-      #   On a connection of the pool.
-      #   @return [Array] see {Connection#query_row}
-      #   @raise [PoolTimeout, PoolClosed] see {#with}
-      # @!method query_maybe_row(sql, *arguments)
-      #   On a connection of the pool.
-      #   @return [Array, nil] see {Connection#query_maybe_row}
-      #   @raise [PoolTimeout, PoolClosed] see {#with}
-      # @!method query_list(sql, *arguments)
-      #   On a connection of the pool.
-      #   @return [Array] see {Connection#query_list}
-      #   @raise [PoolTimeout, PoolClosed] see {#with}
-      %i[query exec query_value query_maybe_value query_row query_maybe_row query_list].each do |name|
-        define_method(name) { |sql, *arguments| with { |connection| connection.public_send(name, sql, *arguments) } }
-        ruby2_keywords(name)
-      end
+      # On a connection of the pool.
+      #
+      # @return [Result] see {Connection#query}
+      # @raise [PoolTimeout, PoolClosed] see {#with}
+      def query(sql, *arguments) = with { |connection| connection.query(sql, *arguments) }
+      ruby2_keywords :query
 
       # Without a block returns an Enumerator, which holds a connection from its first row to its last, or until its
       # reader stops. After Enumerator#next that is when the GC has collected the Enumerator.

@@ -127,7 +127,7 @@ module DatabaseSuite
           assert_refused messages
           assert_predicate db, :in_transaction?
         end
-        assert_equal [1], db.query_list("select * from forked")
+        assert_equal [1], db.query_column("select * from forked")
       end
     end
 
@@ -156,7 +156,7 @@ module DatabaseSuite
         assert_refused reader.read
         reader.close
         assert_equal "committed", message
-        assert_equal [1], db.query_list("select * from forked")
+        assert_equal [1], db.query_column("select * from forked")
       end
     end
 

@@ -27,7 +27,7 @@ module DatabaseLeftStates
     @expected = fresh { |db| db.query_row(look_sql) }
     among_interrupts do
       job(@random) until @counts.values_at(:looked, :left, :wrote).min > 0 # on a machine with much else to do
-      there = fresh { |db| db.query_list("select n from written") }.tally
+      there = fresh { |db| db.query_column("select n from written") }.tally
       written = Array.new(@written.size) { @written.pop }
       assert_empty written.reject { |n| there[n] == 1 }, context
       assert_empty states.map(&:kind) - @counts.keys, context if LONG

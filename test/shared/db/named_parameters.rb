@@ -11,9 +11,9 @@ module DatabaseSuite
         assert_equal [[1, ":b", "é", 1]], db.query(TEXT, a: 1, long_name: "é").rows
         assert_equal [nil, 2], db.query_row("select :é, :b", :é => nil, :b => 2)
         assert_equal 3, db.query_value("select :n + 1", n: 2)
-        assert_equal 3, db.query_maybe_value("select :n + 1", n: 2)
-        assert_equal [3], db.query_maybe_row("select :n + 1", n: 2)
-        assert_equal [3], db.query_list("select :n + 1", n: 2)
+        assert_equal 3, db.query_value_or_nil("select :n + 1", n: 2)
+        assert_equal [3], db.query_row_or_nil("select :n + 1", n: 2)
+        assert_equal [3], db.query_column("select :n + 1", n: 2)
         assert_equal [[3]], db.each_row("select :n + 1", n: 2, fetch: 2).to_a
         assert_equal [[3]], db.pipeline { |p| p.query("select :n + 1", n: 2) }.value.rows
         statement = Heddle::DB.virtual_statement { "select :n + 2" }
@@ -21,7 +21,7 @@ module DatabaseSuite
       end
       with_table("id int") do |db, table|
         assert_equal 2, db.exec("insert into #{table} values (:a), (:b)", a: 1, b: 2)
-        assert_equal [1], db.transaction { db.query_list("select id from #{table} where id < :most", most: 2) }
+        assert_equal [1], db.transaction { db.query_column("select id from #{table} where id < :most", most: 2) }
       end
     end
 
@@ -92,11 +92,11 @@ module DatabaseSuite
       with_table("id int") do |db, table|
         db.exec("insert into #{table} values (1), (2), (3)")
         find = "select id from #{table} where id in (:ids) and id < :most order by id"
-        assert_equal [1, 3], db.query_list(find, ids: Heddle::DB.list([1, 3, 7]), most: 9)
-        assert_equal [2], db.query_list(find, ids: Heddle::DB.list([2]), most: 9)
+        assert_equal [1, 3], db.query_column(find, ids: Heddle::DB.list([1, 3, 7]), most: 9)
+        assert_equal [2], db.query_column(find, ids: Heddle::DB.list([2]), most: 9)
         bound = Heddle::DB.bind("select id from #{table} where id in (?) and id <> ?", Heddle::DB.list([1, 2]), 1)
-        2.times { assert_equal [2], db.query_list(bound) }
-        assert_equal [1, 2], db.query_list("select id from #{table} where id not in (:ids) order by id",
+        2.times { assert_equal [2], db.query_column(bound) }
+        assert_equal [1, 2], db.query_column("select id from #{table} where id not in (:ids) order by id",
           ids: Heddle::DB.list([3, 4]))
         assert_match(/without values/, assert_raises(ArgumentError) { Heddle::DB.list([]) }.message)
         assert_raises(TypeError) { Heddle::DB.list(1) }

@@ -34,7 +34,7 @@ module DatabaseSuite
           db.exec("delete from #{table}")
           db.exec("insert into #{table} (d, t) values (?, ?)", date, date.to_s)
           db.exec("insert into #{table} (d, t) values ('#{date}', ?)", date.to_s)
-          read = db.query_list("select d from #{table} where d = ?", date)
+          read = db.query_column("select d from #{table} where d = ?", date)
           assert_equal [date.to_s] * 2, read.map(&:to_s)
           assert_equal [date] * 2, read if dates.include?(date)
           assert_equal date.to_s, db.query_value("select cast(d as char(10)) from #{table} limit 1")
@@ -91,13 +91,13 @@ module DatabaseSuite
       with_connection do |db|
         assert_equal 3, db.query_value("select ? + 1", 2)
         assert_equal [1, "x"], db.query_row("select 1, 'x'")
-        assert_equal [1, 2, 3], db.query_list(series(3))
-        assert_equal [1], db.query_maybe_row("select 1")
-        assert_nil db.query_maybe_row("select 1 from (#{series(1)}) as t where 1 = 0")
+        assert_equal [1, 2, 3], db.query_column(series(3))
+        assert_equal [1], db.query_row_or_nil("select 1")
+        assert_nil db.query_row_or_nil("select 1 from (#{series(1)}) as t where 1 = 0")
         none = "select 1 from (#{series(1)}) as t where 1 = 0"
         [[:query_value, "select 1, 2"], [:query_value, series(2)], [:query_value, none], [:query_row, series(2)],
           [:query_row, none],
-          [:query_list, "select 1, 2"], [:query_maybe_row, series(2)]].each do |method, sql|
+          [:query_column, "select 1, 2"], [:query_row_or_nil, series(2)]].each do |method, sql|
           assert_includes assert_raises(Heddle::DB::UnexpectedRows) { db.public_send(method, sql) }.message, sql
         end
         assert_equal 1, db.query_value("select 1")
@@ -232,7 +232,7 @@ module DatabaseSuite
           [*texts, p.query(bound)]
         end
         assert_equal [0, 1, 2, 0], futures.map { |future| future.value[0][0] }
-        assert_equal Array.new(6) { |n| "name #{n}" }, db.query_list("select name from #{table} order by id")
+        assert_equal Array.new(6) { |n| "name #{n}" }, db.query_column("select name from #{table} order by id")
       end
     end
 

@@ -7,16 +7,20 @@ module DatabaseSuite
       "union all select 'Bob', 'lamp', 9 union all select 'Eve', null, null order by customer, item"
     private_constant :ORDERS
 
-    def test_query_maybe_value
+    def test_query_value_or_nil
       with_connection do |db|
         none = "select 1 from (#{series(1)}) as t where 1 = 0"
         assert_equal [3, nil, nil],
-          [db.query_maybe_value("select ? + 1", 2), db.query_maybe_value(none), db.query_maybe_value("select null")]
+          [db.query_value_or_nil("select ? + 1", 2), db.query_value_or_nil(none), db.query_value_or_nil("select null")]
         [series(2), "select 1, 2"].each do |sql|
-          assert_includes assert_raises(Heddle::DB::UnexpectedRows) { db.query_maybe_value(sql) }.message, sql
+          assert_includes assert_raises(Heddle::DB::UnexpectedRows) { db.query_value_or_nil(sql) }.message, sql
         end
       end
-      with_pool(size: 1) { |pool| assert_equal 3, pool.query_maybe_value("select ? + 1", 2) }
+      with_pool(size: 1) do |pool|
+        assert_equal 3, pool.query_value_or_nil("select ? + 1", 2)
+        assert_equal [3, [3], [3]], %i[query_maybe_value query_maybe_row query_list]
+          .map { |name| pool.public_send(name, "select :one + 1", one: 2) }
+      end
     end
 
     def test_hashes_with_symbols

@@ -75,7 +75,7 @@ module DatabaseSuite
             end
           end
           db.transaction { db.exec("insert into #{table} values (4)") }
-          assert_equal [1, 4], db.query_list("select n from #{table} order by n")
+          assert_equal [1, 4], db.query_column("select n from #{table} order by n")
         end
         assert_equal [1, 4], seen(table)
       end
@@ -142,9 +142,9 @@ module DatabaseSuite
       with_numbers do |db, table|
         db.transaction(isolation: :serializable) { db.exec("insert into #{table} values (1)") }
         db.transaction(isolation: :read_committed) do
-          assert_equal [1], db.query_list("select n from #{table}")
+          assert_equal [1], db.query_column("select n from #{table}")
           in_another { |other| other.exec("insert into #{table} values (2)") }
-          assert_equal [1, 2], db.query_list("select n from #{table} order by n")
+          assert_equal [1, 2], db.query_column("select n from #{table} order by n")
         end
         db.transaction(isolation: :repeatable_read) do
           assert_equal 2, db.query_value("select count(*) from #{table}")
@@ -178,7 +178,7 @@ module DatabaseSuite
           end
         end
         threads.each(&:value)
-        assert_equal [2, 2], db.query_list("select n from #{table} order by id")
+        assert_equal [2, 2], db.query_column("select n from #{table} order by id")
         assert_operator runs.values.sum, :>, 2, "there was no deadlock"
       end
     end
@@ -297,7 +297,7 @@ module DatabaseSuite
     end
 
     def seen(table)
-      in_another { |db| db.query_list("select n from #{table} order by n") }
+      in_another { |db| db.query_column("select n from #{table} order by n") }
     end
   end
 end

@@ -37,7 +37,7 @@ module ClientFuzz
     def kill_some(random)
       return unless @admin
 
-      ids = @admin.query_list("select id from information_schema.processlist where id <> connection_id()" \
+      ids = @admin.query_column("select id from information_schema.processlist where id <> connection_id()" \
         " and user = 'heddle'")
       ids.sample(2, random: random).each do |id|
         @admin.exec("kill connection #{id}")

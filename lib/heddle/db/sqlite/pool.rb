@@ -14,9 +14,11 @@ module Heddle
       #
       # @example
       #   pool = Heddle::DB::SQLite::Pool.new("sqlite:///var/lib/shop.db", readers: 4)
-      #   pool.query_list("select name from items")
+      #   pool.query_column("select name from items")
       #   pool.transaction { pool.exec("update items set price = price + 1") }
       class Pool
+        include Queries
+
         # What on_query returns: one of the writer, and one of the readers.
         #
         # @api private
@@ -66,40 +68,12 @@ module Heddle
           (read_only ? reader : @writer).with(&block)
         end
 
-        # @!method query(sql, *arguments)
-        #   On a connection of the pool.
-        #   @return [Result] see {Connection#query}
-        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
-        # @!method exec(sql, *arguments)
-        #   On a connection of the pool.
-        #   @return [Integer] see {Connection#exec}
-        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
-        # @!method query_value(sql, *arguments)
-        #   On a connection of the pool.
-        #   @return [Object] see {Connection#query_value}
-        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
-        # @!method query_maybe_value(sql, *arguments)
-        #   On a connection of the pool.
-        #   @return [Object, nil] see {Connection#query_maybe_value}
-        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
-        # @!method query_row(sql, *arguments)
-        #   On a connection of the pool.
-        #   @return [Array] see {Connection#query_row}
-        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
-        # @!method query_maybe_row(sql, *arguments)
-        #   On a connection of the pool.
-        #   @return [Array, nil] see {Connection#query_maybe_row}
-        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
-        # @!method query_list(sql, *arguments)
-        #   On a connection of the pool.
-        #   @return [Array] see {Connection#query_list}
-        #   @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
-        %i[query exec query_value query_maybe_value query_row query_maybe_row query_list].each do |name|
-          define_method(name) do |sql, *arguments|
-            routed(sql) { |pool| pool.public_send(name, sql, *arguments) }
-          end
-          ruby2_keywords(name)
-        end
+        # On a connection of the pool.
+        #
+        # @return [Result] see {Connection#query}
+        # @raise [PoolTimeout, PoolClosed] see {DB::Pool#with}
+        def query(sql, *arguments) = routed(sql) { |pool| pool.query(sql, *arguments) }
+        ruby2_keywords :query
 
         # @see DB::Pool#each_row
         def each_row(sql, *arguments, **named, &block)
