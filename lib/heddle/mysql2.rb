@@ -45,20 +45,20 @@ module Heddle
         refuse(client)
         return yield unless hop?
 
-        line = Line.new(client)
+        watch = SocketWatch.new(client)
         begin
-          line.hold
+          watch.hold
           work = lambda do
             yield
           ensure
-            line.finish
+            watch.finish
           end
-          value = WORKERS.run(work, grace: Offload::GRACE, interrupt: line.method(:cut))
+          value = WORKERS.run(work, grace: Offload::GRACE, interrupt: watch.method(:cut))
           # `ping` returns false for a socket that was shut down at the deadline. A wait raises the deadline's error.
-          sleep(PATIENCE) if line.cut? && Heddle.remaining&.zero?
+          sleep(PATIENCE) if watch.cut? && Heddle.remaining&.zero?
           value
         ensure
-          line.release
+          watch.release
         end
       end
 
@@ -81,7 +81,7 @@ module Heddle
 
     # Shuts down a client's socket from outside of the call that uses it. Some calls of mysql2 wait while they hold the
     # GVL, so that no Ruby thread could act at the deadline: {SocketGuard} needs no Ruby thread.
-    class Line
+    class SocketWatch
       # Seconds that the guard waits beyond the deadline, so that Ruby's own deadline raises its error first.
       LATER = 0.01
       private_constant :LATER
@@ -135,7 +135,7 @@ module Heddle
         @guard = nil
       end
     end
-    private_constant :Line
+    private_constant :SocketWatch
 
     # Prepended to Mysql2::Client.
     #

@@ -75,8 +75,8 @@ module PostgreSQLBinaryCopySuite
     "macaddr" => ["08:00:2b:01:02:03"], "bit(3)" => ["101"], "varbit" => [""], "pg_lsn" => ["16/B374D848"],
     "int4[]" => [[], [1, nil], [[1, 2], [3, 4]], Set[1]], "text[]" => [[:a, nil, "NULL", ""]],
     "timestamptz[]" => [[NOON]],
-    "int4range" => [1..5, 1...5, 1.., (..7), PG::Bounds.new(1, 9, exclude_begin: true)], "bool" => [true, false],
-    "numrange" => [0.5..1, PG::Bounds.new(nil, nil, empty: true)], "tsrange" => [NOON..],
+    "int4range" => [1..5, 1...5, 1.., (..7), PG::PGRange.new(1, 9, exclude_begin: true)], "bool" => [true, false],
+    "numrange" => [0.5..1, PG::PGRange.new(nil, nil, empty: true)], "tsrange" => [NOON..],
     "point" => [PG::Point.new(1, 2.5)], "path" => [PG::Path.new([PG::Point.new(1, 2)], false)]
   }.freeze
 

@@ -106,9 +106,9 @@ class PostgreSQLTypesTest < Minitest::Test
     "'[1,5]'::int4range" => [:range, 1...6], "'[1,5]'::numrange" => [:range, BigDecimal(1)..BigDecimal(5)],
     "'(,5)'::int8range" => [:range, nil...5], "'(,)'::tsrange" => [:range, nil...nil],
     "'[2024-01-01,)'::daterange" => [:range, Date.new(2024, 1, 1)...nil],
-    "'(1.5,2]'::numrange" => [:range, PG::Bounds.new(BigDecimal("1.5"), 2, exclude_begin: true)],
-    "'empty'::int4range" => [:range, PG::Bounds.new(nil, nil, exclude_end: true, empty: true)],
-    "'[2024-01-01,infinity]'::tsrange" => [:range, PG::Bounds.new(Time.utc(2024), Float::INFINITY)],
+    "'(1.5,2]'::numrange" => [:range, PG::PGRange.new(BigDecimal("1.5"), 2, exclude_begin: true)],
+    "'empty'::int4range" => [:range, PG::PGRange.new(nil, nil, exclude_end: true, empty: true)],
+    "'[2024-01-01,infinity]'::tsrange" => [:range, PG::PGRange.new(Time.utc(2024), Float::INFINITY)],
     "'{[1,3),[5,6)}'::int4multirange" => [:multirange, [1...3, 5...6]],
     "row(1,'a',null)" => [:composite, [1, "a", nil]],
     "'a:1A fat:2,3B cat'::tsvector" => [:text, "'a':1A 'cat' 'fat':2,3B"],
@@ -323,8 +323,8 @@ class PostgreSQLTypesTest < Minitest::Test
     "hstore[]" => [[{"a" => "1"}]],
     "floats" => [1.0..Float::INFINITY, 1.0...nil], "jsonb" => ["[]", "{}"],
     "daterange" => [Date.new(2024)...nil, Date.new(1, 1, 1)...Date.new(1582, 10, 4),
-      PG::Bounds.new(Date.new(2024), Float::INFINITY, exclude_end: true),
-      PG::Bounds.new(nil, nil, exclude_end: true, empty: true)],
+      PG::PGRange.new(Date.new(2024), Float::INFINITY, exclude_end: true),
+      PG::PGRange.new(nil, nil, exclude_end: true, empty: true)],
     "inet" => [IPAddr.new("10.0.0.1")], "cidr" => [IPAddr.new("10.0.0.0/8")], "inet[]" => [[IPAddr.new("::1")]],
     "point" => [POINT], "line" => [PG::Line.new(1.0, 2.0, 3.0)], "lseg" => [PG::LineSegment.new(POINT, OTHER)],
     "box[]" => [[PG::Box.new(POINT, PG::Point.new(0.0, 0.0))]], "path" => [PG::Path.new([POINT], false)],
@@ -491,8 +491,8 @@ class PostgreSQLTypesTest < Minitest::Test
     require "active_support"
     require "active_support/time"
     from, to = Time.utc(2024), Float::INFINITY
-    assert_equal PG::Bounds.new(from, to), @db.query_value("select '[2024-01-01,infinity]'::tsrange")
-    assert_equal PG::Bounds.new(-to, from), @db.query_value("select '[-infinity,2024-01-01]'::tsrange")
+    assert_equal PG::PGRange.new(from, to), @db.query_value("select '[2024-01-01,infinity]'::tsrange")
+    assert_equal PG::PGRange.new(-to, from), @db.query_value("select '[-infinity,2024-01-01]'::tsrange")
   end
 
   def test_times_and_durations_of_active_support

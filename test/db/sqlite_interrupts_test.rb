@@ -4,7 +4,7 @@ require "test_helper"
 require "support/sqlite_helpers"
 
 # A statement that waits for a locked database is interrupted in a plain thread, at each moment at which Ruby lets an
-# exception in: behind it nobody is left in the line of those who wait, and no transaction stays open. With
+# exception in: behind it nobody is left in the queue of those who wait, and no transaction stays open. With
 # HEDDLE_STRESS at all moments, else at every third, other ones in each run.
 class SQLiteInterruptsTest < Minitest::Test
   include SQLiteHelpers
@@ -64,14 +64,14 @@ class SQLiteInterruptsTest < Minitest::Test
     db&.close
   end
 
-  # One thread leaves the line while another one is in the middle of leaving.
-  def test_two_threads_leave_the_line_at_once
+  # One thread leaves the queue while another one is in the middle of leaving.
+  def test_two_threads_leave_the_queue_at_once
     (1..).each do |moment|
-      line = Heddle::DB::SQLite.const_get(:Line).new
-      turns = Array.new(3) { Heddle::DB::SQLite.const_get(:Turn).new(line, 1) }
-      turns.each { |turn| line.enter(turn) }
-      came = at(moment, -> { Thread.new { line.leave(turns[1]) }.join }) { line.leave(turns[0]) }
-      assert_equal [[turns[2]], true], [line.waiting.keys, line.first?(turns[2])] if came
+      queue = Heddle::DB::SQLite.const_get(:WaitQueue).new
+      waiters = Array.new(3) { Heddle::DB::SQLite.const_get(:Waiter).new(queue, 1) }
+      waiters.each { |waiter| queue.enter(waiter) }
+      came = at(moment, -> { Thread.new { queue.leave(waiters[1]) }.join }) { queue.leave(waiters[0]) }
+      assert_equal [[waiters[2]], true], [queue.waiting.keys, queue.first?(waiters[2])] if came
       break unless came
     end
   end
@@ -81,7 +81,7 @@ class SQLiteInterruptsTest < Minitest::Test
   def renew
     @interrupted&.close
     @interrupted = connect(busy_timeout: 0.003)
-    @line = @interrupted.driver.instance_variable_get(:@line)
+    @queue = @interrupted.driver.instance_variable_get(:@queue)
   end
 
   def at_each_moment(before = -> {}, locked: true, &operation)
@@ -93,7 +93,7 @@ class SQLiteInterruptsTest < Minitest::Test
       @holder.rollback if locked
       break unless reached
 
-      assert_empty @line.waiting, reached
+      assert_empty @queue.waiting, reached
       depth = @interrupted.transaction_depth
       assert_equal [false, 0], [@interrupted.in_transaction?, depth], reached unless @interrupted.closed?
       assert_equal 1, @other.exec("insert into t values (2)"), reached

@@ -39,7 +39,7 @@ class SQLiteLocksTest < Minitest::Test
       order = []
       first = connect
       first.start_transaction
-      waiting = first.driver.instance_variable_get(:@line).waiting
+      waiting = first.driver.instance_variable_get(:@queue).waiting
       tasks = 6.times.map do |n|
         task = Heddle.spawn do
           with_db do |db|
@@ -60,7 +60,7 @@ class SQLiteLocksTest < Minitest::Test
     Heddle.run do
       holder = connect
       holder.start_transaction
-      waiting = holder.driver.instance_variable_get(:@line).waiting
+      waiting = holder.driver.instance_variable_get(:@queue).waiting
       waiter = Heddle.spawn { with_db { |db| db.exec("insert into t values (1)") } }
       wait_until { waiting.size == 1 }
       with_db { |db| assert_equal [[0]], db.query("select count(*) from t").rows }
@@ -76,11 +76,11 @@ class SQLiteLocksTest < Minitest::Test
   end
 
   # What only SQLite knows to be one that reads.
-  def test_statements_that_want_no_lock_stand_in_no_line
+  def test_statements_that_want_no_lock_stand_in_no_queue
     Heddle.run do
       holder, db = connect, connect(busy_timeout: 3)
       holder.start_transaction
-      waiting = holder.driver.instance_variable_get(:@line).waiting
+      waiting = holder.driver.instance_variable_get(:@queue).waiting
       waiter = Heddle.spawn { with_db { |other| other.exec("insert into t values (1)") } }
       wait_until { waiting.size == 1 }
       ["with x as (select count(*) as n from t) select n from x", "/* ; */ values (0)", "select 0; select 0", "begin",
@@ -157,7 +157,7 @@ class SQLiteLocksTest < Minitest::Test
   def test_a_close_while_the_lock_holder_is_recorded
     [-> {}, -> { raise "interrupted" }].each do |interrupt|
       with_db do |db|
-        line = line_of(db)
+        line = queue_of(db)
         line.define_singleton_method(:writer=) do |writer|
           db.driver.close if writer
           super(writer)
@@ -213,7 +213,7 @@ class SQLiteLocksTest < Minitest::Test
       texts: ->(db) { db.query("select 1; select * from t") },
       transaction: ->(db) { db.transaction { db.query("select * from t") } },
       pipeline: ->(db) { db.pipeline { |p| p.query("select * from t") }.value },
-      backup: ->(db) { db.backup(copy) { assert_empty line_of(db).waiting } }
+      backup: ->(db) { db.backup(copy) { assert_empty queue_of(db).waiting } }
     }
     ways.each do |name, way|
       [1, 20].each do |seconds|
@@ -227,16 +227,16 @@ class SQLiteLocksTest < Minitest::Test
     end
   end
 
-  # A program that opens many files, one after another, must not collect lines.
-  def test_the_line_of_a_closed_database_is_forgotten
+  # A program that opens many files, one after another, must not collect queues.
+  def test_the_queue_of_a_closed_database_is_forgotten
     with_db do |db|
-      with_db { |other| assert_same(*[db, other].map { |one| one.driver.instance_variable_get(:@line) }) }
+      with_db { |other| assert_same(*[db, other].map { |one| one.driver.instance_variable_get(:@queue) }) }
     end
-    wait_until(what: "the collection of lines") do
+    wait_until(what: "the collection of queues") do
       30.times { Heddle::DB.connect("sqlite://#{@folder}/#{@files = @files.to_i + 1}.db").close }
       GC.start
-      lines = Heddle::DB::SQLite.const_get(:Line).instance_variable_get(:@lines)
-      @files > 150 && lines.keys.size < 40 && lines.size < 120
+      queues = Heddle::DB::SQLite.const_get(:WaitQueue).instance_variable_get(:@queues)
+      @files > 150 && queues.keys.size < 40 && queues.size < 120
     end
   end
 
@@ -307,7 +307,7 @@ class SQLiteLocksTest < Minitest::Test
         assert_raises(Heddle::DB::LockTimeout) { insert.call }
         interrupted = Thread.new do
           Thread.current.report_on_exception = false
-          writer.driver.instance_variable_get(:@turn).seconds = 20
+          writer.driver.instance_variable_get(:@waiter).seconds = 20
           insert.call
         end
         wait_until(what: "the wait for the lock") { interrupted.stop? }
@@ -335,11 +335,11 @@ class SQLiteLocksTest < Minitest::Test
 
   private
 
-  def line_of(db) = db.driver.instance_variable_get(:@line)
+  def queue_of(db) = db.driver.instance_variable_get(:@queue)
 
   # The operation waits for the lock in a thread, until its time is over or an exception arrives it; then it has it.
   def assert_leaves_the_line(name, holder, db, operation, interrupted:)
-    line = line_of(db)
+    line = queue_of(db)
     db.start_transaction
     db.query("create table given_up (n int)")
     db.rollback # to prepare a statement, the schema is read again

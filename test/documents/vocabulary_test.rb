@@ -12,7 +12,9 @@ class VocabularyTest < Minitest::Test
     /\bown_thread/ => "background thread", /\bGate\b/ => "event count",
     /pristine|plainness|(?<!rb_)nogvl|\bstruct place\b/i => "unpatched, override, without the GVL, context",
     /\blanes?\b|_lanes?\b/i => "worker", /\bdealers?\b/i => "dispatcher", /\brooms\b/i => "layers",
-    /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator"
+    /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator",
+    /SQLite.{0,4}(?:Line|Turn|Refusals|Shape)\b|sqlite_shape|@shape\b|MySQL2::Line\b|\bBounds\.new/ =>
+      "WaitQueue, Waiter, ErrorMap, Columns, description, SocketWatch, PGRange"
   }.freeze
   FILES = "{*.md,Rakefile,Gemfile,{bin,script}/*,{doc,guides}/**/*.md," \
     "{lib,test,lab,odbc,rakelib,sig,examples}/**/*.{rb,rbs,md,rake},{ext,lab/ext,odbc/ext}/**/*.{c,h,rb}}"

@@ -1,7 +1,7 @@
 #include "db/result.h"
 
 static VALUE cResult, eServerError;
-static ID id_shape, id_rows, id_affected_rows, id_last_insert_id, id_warnings, id_following;
+static ID id_description, id_rows, id_affected_rows, id_last_insert_id, id_warnings, id_following;
 
 VALUE db_class(const char *name)
 {
@@ -13,7 +13,7 @@ VALUE db_class(const char *name)
 void db_result_classes(void)
 {
     if (cResult) return;
-    id_shape = rb_intern("@shape");
+    id_description = rb_intern("@description");
     id_rows = rb_intern("@rows");
     id_affected_rows = rb_intern("@affected_rows");
     id_last_insert_id = rb_intern("@last_insert_id");
@@ -23,15 +23,15 @@ void db_result_classes(void)
     cResult = db_class("Heddle::DB::Result");
 }
 
-VALUE db_result_new(VALUE shape, VALUE rows, VALUE affected)
+VALUE db_result_new(VALUE description, VALUE rows, VALUE affected)
 {
-    return db_result_of(cResult, shape, rows, affected);
+    return db_result_of(cResult, description, rows, affected);
 }
 
-VALUE db_result_of(VALUE klass, VALUE shape, VALUE rows, VALUE affected)
+VALUE db_result_of(VALUE klass, VALUE description, VALUE rows, VALUE affected)
 {
     VALUE result = rb_obj_alloc(klass);
-    rb_ivar_set(result, id_shape, shape);
+    rb_ivar_set(result, id_description, description);
     rb_ivar_set(result, id_rows, rows);
     if (affected != INT2FIX(0)) rb_ivar_set(result, id_affected_rows, affected);
     return result;

@@ -11,10 +11,10 @@ void db_result_classes(void);
 // A class or module that is kept for ever. Raises NameError.
 VALUE db_class(const char *name);
 
-// `shape`: the columns, with #names and #to_a, and `rows` an Array; both nil for a statement without rows. Variables
-// that most results do not need stay undefined: Ruby 3.1 keeps three variables in the object itself.
-VALUE db_result_new(VALUE shape, VALUE rows, VALUE affected);
-VALUE db_result_of(VALUE klass, VALUE shape, VALUE rows, VALUE affected); // of a subclass
+// `description`: the columns, with #names and #to_a, and `rows` an Array; both nil for a statement without rows.
+// Variables that most results do not need stay undefined: Ruby 3.1 keeps three variables in the object itself.
+VALUE db_result_new(VALUE description, VALUE rows, VALUE affected);
+VALUE db_result_of(VALUE klass, VALUE description, VALUE rows, VALUE affected); // of a subclass
 void db_result_set_last_id(VALUE result, VALUE id);
 void db_result_set_warnings(VALUE result, VALUE count);
 void db_result_set_following(VALUE result, VALUE following);

@@ -3,7 +3,7 @@
 require "ipaddr"
 require_relative "common"
 require_relative "postgresql/error_classes"
-require_relative "postgresql/bounds"
+require_relative "postgresql/pg_range"
 require_relative "postgresql/columns"
 require_relative "postgresql/conninfo"
 require_relative "postgresql/copy_options"

@@ -18,7 +18,7 @@ module Heddle
       # @param following [Result, nil]
       # @api private
       def initialize(columns: nil, rows: nil, affected_rows: 0, last_insert_id: nil, warnings: 0, following: nil)
-        columns.is_a?(Array) ? @columns = columns : @shape = columns
+        columns.is_a?(Array) ? @columns = columns : @description = columns
         @rows = rows
         @affected_rows = affected_rows if affected_rows > 0
         @last_insert_id = last_insert_id if last_insert_id
@@ -50,7 +50,7 @@ module Heddle
 
       # @return [#names, #to_a, nil] the columns, as the database has them
       # @api private
-      attr_reader :shape
+      attr_reader :description
 
       EMPTY = [].freeze
       private_constant :EMPTY
@@ -62,12 +62,12 @@ module Heddle
 
       # @return [Array<Column>]
       def columns
-        @columns ||= @shape ? @shape.to_a : EMPTY
+        @columns ||= @description ? @description.to_a : EMPTY
       end
 
       # @return [Array<String>] names of the columns
       def fields
-        @shape ? @shape.names : columns.map(&:name)
+        @description ? @description.names : columns.map(&:name)
       end
 
       # @yieldparam row [Array]

@@ -175,8 +175,8 @@ module Sequel
 
       private
 
-      def heddle_casts(shape)
-        MySQLCasts.of(db, shape, convert_tinyint_to_bool?)
+      def heddle_casts(description)
+        MySQLCasts.of(db, description, convert_tinyint_to_bool?)
       end
 
       # Whether TINYINT(1) and BIT(1) are booleans. A dataset may override it, as with Sequel's adapter +mysql2+.

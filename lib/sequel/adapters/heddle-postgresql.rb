@@ -223,8 +223,8 @@ module Sequel
 
       private
 
-      def heddle_casts(shape)
-        PostgreSQLCasts.of(db, db.heddle_own_procs, shape)
+      def heddle_casts(description)
+        PostgreSQLCasts.of(db, db.heddle_own_procs, description)
       end
 
       # A portal lives in a transaction.
@@ -262,7 +262,7 @@ module Sequel
         while count == size
           execute("FETCH FORWARD #{size} FROM #{name}", options) do |result|
             count = result.size
-            heddle_yield(result.rows, result.instance_variable_get(:@shape), &block)
+            heddle_yield(result.rows, result.instance_variable_get(:@description), &block)
           end
         end
       end

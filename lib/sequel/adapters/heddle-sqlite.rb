@@ -192,8 +192,8 @@ module Sequel
 
       private
 
-      def heddle_casts(shape)
-        SQLiteCasts.of(db, shape)
+      def heddle_casts(description)
+        SQLiteCasts.of(db, description)
       end
 
       def bound_variable_modules = [PreparedStatementMethods]

@@ -324,9 +324,9 @@ static void read_buffered_rows(struct mysql_link *link, const struct mysql_colum
 }
 
 // Reads all rows up to the end into `rows`. Returns 0, or the error that came instead of the end.
-static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool text, struct mysql_ok *ok)
+static VALUE read_rows(struct mysql_link *link, VALUE description, VALUE rows, bool text, struct mysql_ok *ok)
 {
-    const struct mysql_columns *columns = mysql_columns_of(shape);
+    const struct mysql_columns *columns = mysql_columns_of(description);
     VALUE error = 0;
     for (bool more = true; more;) {
         if (!mysql_columns_copied(link, columns)) read_buffered_rows(link, columns, rows, text);
@@ -347,16 +347,16 @@ static VALUE read_rows(struct mysql_link *link, VALUE shape, VALUE rows, bool te
             db_link_violated(&link->base, "sent a malformed row");
         }
     }
-    RB_GC_GUARD(shape);
+    RB_GC_GUARD(description);
     return error;
 }
 
 // ---- prepare
 
-VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *shape, VALUE *types)
+VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *description, VALUE *types)
 {
     mysql_reply_begin(link);
-    *shape = Qnil;
+    *description = Qnil;
     if (types) *types = Qnil;
     struct mysql_span packet = mysql_packet(link);
     if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) {
@@ -377,8 +377,8 @@ VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepar
     }
     if (prepared->parameters && !can(link, MYSQL_CAN_DEPRECATE_EOF)) read_end(link, &end);
     if (prepared->columns) {
-        *shape = mysql_columns_new(prepared->columns);
-        read_columns(link, *shape, prepared->columns);
+        *description = mysql_columns_new(prepared->columns);
+        read_columns(link, *description, prepared->columns);
     }
     mysql_reply_end(link);
     return 0;
@@ -386,9 +386,9 @@ VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepar
 
 // ---- results
 
-static VALUE result_new(VALUE shape, VALUE rows, const struct mysql_ok *ok)
+static VALUE result_new(VALUE description, VALUE rows, const struct mysql_ok *ok)
 {
-    VALUE result = db_result_new(shape, rows, ULL2NUM(ok->affected));
+    VALUE result = db_result_new(description, rows, ULL2NUM(ok->affected));
     if (ok->last_id) db_result_set_last_id(result, ULL2NUM(ok->last_id));
     if (ok->warnings) db_result_set_warnings(result, INT2FIX(ok->warnings));
     return result;
@@ -403,29 +403,29 @@ static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE
     bool announced = can(link, MYSQL_CAN_CACHE_METADATA);
     if (!mysql_result_head(packet.at, packet.at + packet.length, announced, &count, &follow))
         db_link_violated(&link->base, "sent a malformed result header");
-    VALUE shape = known ? *known : Qnil;
+    VALUE description = known ? *known : Qnil;
     struct mysql_ok ok = {0};
     if (follow) {
-        shape = mysql_columns_anew(shape, count);
+        description = mysql_columns_anew(description, count);
         for (uint32_t i = 0; i < count; i++)
-            mysql_columns_define(link, shape, i, mysql_packet(link));
+            mysql_columns_define(link, description, i, mysql_packet(link));
         // The server may leave out these from now on, and no longer those of the prepare: a ? has the type of the bound
         // value.
-        if (known) *known = shape;
-        if (!NIL_P(owner)) RB_OBJ_WRITTEN(owner, Qundef, shape);
-    } else if (NIL_P(shape) || mysql_columns_of(shape)->count != count) {
+        if (known) *known = description;
+        if (!NIL_P(owner)) RB_OBJ_WRITTEN(owner, Qundef, description);
+    } else if (NIL_P(description) || mysql_columns_of(description)->count != count) {
         db_link_violated(&link->base, "left out column definitions that it never sent");
     }
     VALUE rows = rb_ary_new();
     if (!can(link, MYSQL_CAN_DEPRECATE_EOF)) {
         read_end(link, &ok);
-        if (ok.status & MYSQL_CURSOR_EXISTS) return result_new(shape, rows, &ok);
+        if (ok.status & MYSQL_CURSOR_EXISTS) return result_new(description, rows, &ok);
     }
-    VALUE error = read_rows(link, shape, rows, text, &ok);
+    VALUE error = read_rows(link, description, rows, text, &ok);
     if (error) return error;
     ok.affected = writes ? (uint64_t)RARRAY_LEN(rows) : 0;
     ok.last_id = 0;
-    return result_new(shape, rows, &ok);
+    return result_new(description, rows, &ok);
 }
 
 static VALUE read_one(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes)
@@ -466,12 +466,12 @@ VALUE mysql_read_result(struct mysql_link *link, VALUE *known, VALUE owner, bool
     return first;
 }
 
-VALUE mysql_read_fetched(struct mysql_link *link, VALUE shape)
+VALUE mysql_read_fetched(struct mysql_link *link, VALUE description)
 {
     mysql_reply_begin(link);
     VALUE rows = rb_ary_new();
     struct mysql_ok ok;
-    VALUE error = read_rows(link, shape, rows, false, &ok);
+    VALUE error = read_rows(link, description, rows, false, &ok);
     mysql_reply_end(link);
     return error ? error : rows;
 }

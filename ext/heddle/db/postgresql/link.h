@@ -201,9 +201,9 @@ void postgresql_column_known(struct postgresql_link *link, VALUE columns, uint32
 
 // ---- values.c
 
-// An Array of the row's values, of the columns of `shape`. Runs Ruby code only for columns that say `copies`. Values
-// whose types are unknown are nil, and in link->waiting.
-VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE shape);
+// An Array of the row's values, of the columns of `description`. Runs Ruby code only for columns that say `copies`.
+// Values whose types are unknown are nil, and in link->waiting.
+VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE description);
 
 // ---- results.c
 

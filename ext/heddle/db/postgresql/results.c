@@ -209,7 +209,7 @@ static void describe_parameters(struct postgresql_link *link, struct pg_message 
 
 struct reply {
     VALUE *known, owner, prepared; // `known` is of the Prepared `owner`, or on the stack
-    VALUE shape, rows;
+    VALUE description, rows;
     VALUE first, last, error;
     VALUE each;  // Array of the results of a pipeline's statements, which do not follow one another; 0 for none
     bool parsed; // the server has the statement `prepared`, which is `open` once it is described, too
@@ -240,7 +240,7 @@ bool postgresql_is_fatal(struct pg_message message)
 // Ends the result that is being read, if there is one.
 static void end_result(struct reply *reply, uint64_t affected)
 {
-    VALUE result = db_result_new(reply->shape, reply->rows, ULL2NUM(affected));
+    VALUE result = db_result_new(reply->description, reply->rows, ULL2NUM(affected));
     if (reply->each) {
         rb_ary_push(reply->each, result);
     } else {
@@ -248,15 +248,15 @@ static void end_result(struct reply *reply, uint64_t affected)
         if (!reply->first) reply->first = result;
         reply->last = result;
     }
-    reply->shape = reply->rows = Qnil;
+    reply->description = reply->rows = Qnil;
 }
 
 static void read_row(struct postgresql_link *link, struct pg_message message, struct reply *reply)
 {
-    if (NIL_P(reply->shape) && reply->known) reply->shape = *reply->known;
-    if (NIL_P(reply->shape)) db_link_violated(&link->base, "sent a row of columns that nobody knows");
+    if (NIL_P(reply->description) && reply->known) reply->description = *reply->known;
+    if (NIL_P(reply->description)) db_link_violated(&link->base, "sent a row of columns that nobody knows");
     if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
-    rb_ary_push(reply->rows, postgresql_row_values(link, message, reply->shape));
+    rb_ary_push(reply->rows, postgresql_row_values(link, message, reply->description));
 }
 
 static void complete(struct postgresql_link *link, struct pg_message message, struct reply *reply)
@@ -265,8 +265,8 @@ static void complete(struct postgresql_link *link, struct pg_message message, st
     if (!pg_command(message.p, message.end, &command))
         db_link_violated(&link->base, "sent a malformed end of a statement");
     link->rolled_back = command.verb == PG_VERB_ROLLBACK;
-    bool has_rows = !NIL_P(reply->shape) || (reply->known && !NIL_P(*reply->known) && !reply->last);
-    if (has_rows && NIL_P(reply->shape)) reply->shape = *reply->known;
+    bool has_rows = !NIL_P(reply->description) || (reply->known && !NIL_P(*reply->known) && !reply->last);
+    if (has_rows && NIL_P(reply->description)) reply->description = *reply->known;
     if (has_rows && NIL_P(reply->rows)) reply->rows = rb_ary_new();
     bool reads = command.verb == PG_VERB_SELECT || command.verb == PG_VERB_FETCH || command.verb == PG_VERB_MOVE;
     end_result(reply, command.counted && !(reads && has_rows) ? command.rows : 0);
@@ -314,9 +314,9 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
             db_link_violated(&link->base, "sent a malformed state of the transaction");
         return false;
     case PG_ROW_DESCRIPTION:
-        reply->shape = postgresql_columns_new(link, message);
-        if (reply->known) *reply->known = reply->shape;
-        if (!NIL_P(reply->owner)) RB_OBJ_WRITTEN(reply->owner, Qundef, reply->shape);
+        reply->description = postgresql_columns_new(link, message);
+        if (reply->known) *reply->known = reply->description;
+        if (!NIL_P(reply->owner)) RB_OBJ_WRITTEN(reply->owner, Qundef, reply->description);
         note_description(reply);
         return true;
     case PG_NO_DATA:
@@ -337,7 +337,7 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         end_result(reply, 0);
         return true;
     case PG_PORTAL_SUSPENDED:
-        if (NIL_P(reply->shape) && (!reply->known || NIL_P(*reply->known)))
+        if (NIL_P(reply->description) && (!reply->known || NIL_P(*reply->known)))
             db_link_violated(&link->base, "keeps rows of columns that nobody knows");
         if (link->state == POSTGRESQL_SIMPLE) db_link_violated(&link->base, "keeps rows of a text's statement");
         postgresql_become(link, POSTGRESQL_SUSPENDED);
@@ -404,9 +404,9 @@ static void tell_stage(const struct postgresql_link *link, const struct reply *r
 
 VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE owner, VALUE prepared)
 {
-    struct reply reply = {.known = known, .owner = owner, .prepared = prepared, .shape = Qnil, .rows = Qnil};
+    struct reply reply = {.known = known, .owner = owner, .prepared = prepared, .description = Qnil, .rows = Qnil};
     read_reply(link, &reply);
-    RB_GC_GUARD(reply.shape);
+    RB_GC_GUARD(reply.description);
     RB_GC_GUARD(reply.rows);
     RB_GC_GUARD(reply.first);
     RB_GC_GUARD(reply.prepared);
@@ -421,13 +421,13 @@ VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE o
 VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error)
 {
     VALUE results = rb_ary_new_capa((long)count);
-    struct reply reply = {.owner = Qnil, .prepared = Qnil, .shape = Qnil, .rows = Qnil, .each = results};
+    struct reply reply = {.owner = Qnil, .prepared = Qnil, .description = Qnil, .rows = Qnil, .each = results};
     read_reply(link, &reply);
     *error = reply.error ? reply.error : Qnil;
     size_t came = (size_t)RARRAY_LEN(results);
     if (reply.error ? came > count : came != count)
         db_link_violated(&link->base, "answered another number of statements than it was sent");
-    RB_GC_GUARD(reply.shape);
+    RB_GC_GUARD(reply.description);
     RB_GC_GUARD(reply.rows);
     RB_GC_GUARD(reply.error);
     RB_GC_GUARD(results);

@@ -346,14 +346,14 @@ static VALUE text_value(struct postgresql_link *link, struct pg_span span, enum 
 
 // ---- rows
 
-static VALUE column_value(struct postgresql_reading *reading, VALUE shape, uint32_t index, struct pg_span span,
+static VALUE column_value(struct postgresql_reading *reading, VALUE description, uint32_t index, struct pg_span span,
                           VALUE *waiting)
 {
-    const struct postgresql_column *column = &postgresql_columns_of(shape)->columns[index];
+    const struct postgresql_column *column = &postgresql_columns_of(description)->columns[index];
     if (reading->link->textual) return span.at ? postgresql_text_value(span) : Qnil;
     if (reading->link->state == POSTGRESQL_SIMPLE)
         return text_value(reading->link, span, column->type.kind, column->oid);
-    if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_column_known(reading->link, shape, index);
+    if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_column_known(reading->link, description, index);
     VALUE value = postgresql_value(reading, span, column->oid, &column->type);
     if (!reading->incomplete) return value;
     reading->incomplete = false;
@@ -375,9 +375,9 @@ static void wait_for_types(struct postgresql_link *link, VALUE row, VALUE waitin
     }
 }
 
-VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE shape)
+VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE description)
 {
-    const struct postgresql_columns *columns = postgresql_columns_of(shape);
+    const struct postgresql_columns *columns = postgresql_columns_of(description);
     const uint8_t *p = message.p, *end = message.end;
     bool runs_ruby = !link->textual && (columns->copies || link->state == POSTGRESQL_SIMPLE);
     if (runs_ruby && NIL_P(link->apart)) {
@@ -397,7 +397,7 @@ VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message mess
     uint32_t count = 0;
     struct pg_span span;
     while (pg_row_next(&row, &span)) {
-        gathered[count++] = column_value(&reading, shape, row.index - 1, span, &waiting);
+        gathered[count++] = column_value(&reading, description, row.index - 1, span, &waiting);
         if (count < ROW_GATHERED || NIL_P(array)) continue;
         rb_ary_cat(array, gathered, (long)count);
         count = 0;

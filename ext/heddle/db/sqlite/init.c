@@ -24,7 +24,7 @@ void Init_heddle_sqlite(void)
     sqlite_link_init();
     sqlite_api_init(sqlite_cLink);
     sqlite_statements_init();
-    sqlite_shape_init();
+    sqlite_columns_init();
     sqlite_parameters_init();
     sqlite_values_init();
     sqlite_results_init();

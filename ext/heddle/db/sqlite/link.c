@@ -42,9 +42,9 @@ static void close_core(struct sqlite_core *core)
 static void sqlite_link_mark(void *pointer)
 {
     const struct sqlite_link *link = pointer;
-    rb_gc_mark_movable(link->turn);
+    rb_gc_mark_movable(link->waiter);
     rb_gc_mark_movable(link->waiting);
-    rb_gc_mark_movable(link->refusals);
+    rb_gc_mark_movable(link->error_map);
     // SQLite has their addresses, and no way to tell it of others.
     for (const struct sqlite_function *function = link->functions; function; function = function->next)
         rb_gc_mark(function->callable);
@@ -55,9 +55,9 @@ static void sqlite_link_mark(void *pointer)
 static void sqlite_link_compact(void *pointer)
 {
     struct sqlite_link *link = pointer;
-    link->turn = rb_gc_location(link->turn);
+    link->waiter = rb_gc_location(link->waiter);
     link->waiting = rb_gc_location(link->waiting);
-    link->refusals = rb_gc_location(link->refusals);
+    link->error_map = rb_gc_location(link->error_map);
 }
 
 // A fiber that was abandoned inside of SQLite keeps the connection open: its frames are gone, and nothing can say in
@@ -94,7 +94,7 @@ VALUE sqlite_link_allocate(VALUE klass)
 {
     struct sqlite_link *link;
     VALUE self = TypedData_Make_Struct(klass, struct sqlite_link, &sqlite_link_type, link);
-    link->turn = link->waiting = link->refusals = Qnil;
+    link->waiter = link->waiting = link->error_map = Qnil;
     link->span = DEADLINE_NEVER;
     return self;
 }
@@ -126,22 +126,22 @@ static int progress(void *pointer)
 }
 
 struct waiting {
-    VALUE turn;
+    VALUE waiter;
     int count;
 };
 
 static VALUE wait_for_lock(VALUE argument)
 {
     const struct waiting *waiting = (const struct waiting *)argument;
-    return rb_funcall(waiting->turn, id_call, 1, INT2FIX(waiting->count));
+    return rb_funcall(waiting->waiter, id_call, 1, INT2FIX(waiting->count));
 }
 
 // The busy handler: 0 to give up.
 static int locked(void *pointer, int count)
 {
     struct sqlite_link *link = pointer;
-    if (!link->stepping || link->jump || link->core->closing || NIL_P(link->turn)) return 0;
-    struct waiting waiting = {link->turn, count};
+    if (!link->stepping || link->jump || link->core->closing || NIL_P(link->waiter)) return 0;
+    struct waiting waiting = {link->waiter, count};
     int state = 0;
     VALUE again = rb_protect(wait_for_lock, (VALUE)&waiting, &state);
     link->turn_began = deadline_now();
@@ -284,7 +284,7 @@ static VALUE call_end(VALUE argument)
     sqlite_finalize_doomed(core);
     if (core->closing) close_core(core);
     if (call->lets_others_in && somebody_waits(call->link))
-        rb_funcall(call->link->turn, id_let_others_in, 1, in_transaction(core) ? Qtrue : Qfalse);
+        rb_funcall(call->link->waiter, id_let_others_in, 1, in_transaction(core) ? Qtrue : Qfalse);
     return Qnil;
 }
 
@@ -315,7 +315,7 @@ VALUE sqlite_error_value(struct sqlite_link *link, int code)
     VALUE message = rb_utf8_str_new_cstr((extended == sqlite_api.extended_errcode(db)) ? sqlite_api.errmsg(db)
                                                                                        : sqlite_api.errstr(code));
     int offset = sqlite_api.error_offset(db);
-    return rb_funcall(link->refusals, id_error, 3, INT2NUM(extended), message, INT2NUM(offset));
+    return rb_funcall(link->error_map, id_error, 3, INT2NUM(extended), message, INT2NUM(offset));
 }
 
 // ---- methods
@@ -357,19 +357,19 @@ static VALUE link_open(VALUE self, VALUE path, VALUE flags)
 }
 
 /*
- * call-seq: link.wait_for_locks_by(turn, waiting) -> turn
+ * call-seq: link.wait_for_locks_by(waiter, waiting) -> waiter
  *
- * When the database is locked, SQLite asks +turn.call(count)+ whether to try again. A pragma for the time of such waits
- * sets +turn.seconds+. A statement that #run has run ends with +turn.let_others_in(in_transaction)+, unless the
- * Hash +waiting+ is empty.
+ * When the database is locked, SQLite asks +waiter.call(count)+ whether to try again. A pragma for the time of such
+ * waits sets +waiter.seconds+. A statement that #run has run ends with +waiter.let_others_in(in_transaction)+, unless
+ * the Hash +waiting+ is empty.
  */
-static VALUE link_wait_by(VALUE self, VALUE turn, VALUE waiting)
+static VALUE link_wait_by(VALUE self, VALUE waiter, VALUE waiting)
 {
     struct sqlite_link *link = sqlite_link_of(self);
     Check_Type(waiting, T_HASH);
-    link->turn = turn;
+    link->waiter = waiter;
     link->waiting = waiting;
-    return turn;
+    return waiter;
 }
 
 /*
@@ -397,10 +397,10 @@ static VALUE link_set_touched(VALUE self, VALUE touched)
     return touched;
 }
 
-/* call-seq: link.refusals = object */
-static VALUE link_set_refusals(VALUE self, VALUE refusals)
+/* call-seq: link.error_map = object */
+static VALUE link_set_error_map(VALUE self, VALUE error_map)
 {
-    return sqlite_link_of(self)->refusals = refusals;
+    return sqlite_link_of(self)->error_map = error_map;
 }
 
 /* call-seq: link.timeout = seconds */
@@ -537,7 +537,7 @@ void sqlite_link_init(void)
     rb_define_method(link, "attended=", link_set_attended, 1);
     rb_define_method(link, "touched?", link_touched_p, 0);
     rb_define_method(link, "touched=", link_set_touched, 1);
-    rb_define_method(link, "refusals=", link_set_refusals, 1);
+    rb_define_method(link, "error_map=", link_set_error_map, 1);
     rb_define_method(link, "timeout=", link_set_timeout, 1);
     rb_define_method(link, "local=", link_set_local, 1);
     rb_define_method(link, "stored_values=", link_set_stored_values, 1);

@@ -1,9 +1,9 @@
 // A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
 // layer: api.c (the library's functions), core.c (connections and statements as SQLite has them), link.c (open, close,
-// giving way), fork.c (children of fork), kinds.c (what a statement does), statements.c (prepared statements), shape.c
-// (their columns), parameters.c and values.c (values in and out), results.c (whole results), functions.c (functions in
-// Ruby), backup.c. init.c knows all of them; no file calls one that calls it. What to run, and when, is decided in Ruby
-// (lib/heddle/db/sqlite).
+// giving way), fork.c (children of fork), kinds.c (what a statement does), statements.c (prepared statements),
+// columns.c (their columns), parameters.c and values.c (values in and out), results.c (whole results), functions.c
+// (functions in Ruby), backup.c. init.c knows all of them; no file calls one that calls it. What to run, and when, is
+// decided in Ruby (lib/heddle/db/sqlite).
 //
 // A statement runs on the stack of the fiber that asked for it. SQLite calls back every few instructions (its progress
 // handler), when it finds the database locked (its busy handler), and for functions in Ruby. There other fibers and
@@ -38,9 +38,9 @@ struct sqlite_core {
 
 struct sqlite_link {
     struct sqlite_core *core;           // NULL before #open
-    VALUE turn;                         // waits for locks: its call(count) tells whether to try again
-    VALUE waiting;                      // Hash of the turns that wait for this database; nil
-    VALUE refusals;                     // makes errors: its error(code, message, offset)
+    VALUE waiter;                       // waits for locks: its call(count) tells whether to try again
+    VALUE waiting;                      // Hash of the Waiters that wait for this database; nil
+    VALUE error_map;                    // makes errors: its error(code, message, offset)
     struct sqlite_function *functions;  // what SQL may call
     struct sqlite_group *groups;        // that are being aggregated
     int64_t span;                       // nanoseconds that an operation may take
@@ -89,8 +89,8 @@ struct sqlite_statement {
     sqlite3_stmt *at; // NULL once closed, and for a text without a statement
     VALUE self;       // the object of this record, for write barriers
     VALUE link;
-    VALUE shape;    // a Shape; nil for a statement without rows
-    uint8_t *kinds; // enum sqlite_kind of each column
+    VALUE description; // Columns; nil for a statement without rows
+    uint8_t *kinds;    // enum sqlite_kind of each column
     int columns, parameters;
     int prepared_anew; // how often SQLite has prepared it again by itself
     bool reads;        // it changes nothing
@@ -174,8 +174,8 @@ void sqlite_note_kind(struct sqlite_link *link, struct sqlite_statement *stateme
 
 // statements.c
 struct sqlite_statement *sqlite_statement_of(VALUE prepared);
-// Whether the String is most likely one statement that reads or writes rows. (Link.usual?)
-bool sqlite_is_usual(VALUE self, VALUE sql);
+// Whether the String is most likely one statement that reads or writes rows. (Link.plain?)
+bool sqlite_is_plain(VALUE self, VALUE sql);
 // Whether the statement is open, and one of that link.
 bool sqlite_owns(VALUE self, VALUE prepared);
 // Prepares the text from `offset` on. Returns a statement, or an error. To be called within sqlite_call.
@@ -184,8 +184,8 @@ VALUE sqlite_sql(VALUE sql); // as UTF-8; raises
 // Looks at the columns again if SQLite has prepared the statement anew, because the table has changed.
 void sqlite_statement_refresh(struct sqlite_statement *statement);
 
-// shape.c: a Shape of a statement's columns, which need not live as long.
-VALUE sqlite_shape_new(sqlite3_stmt *at, int columns);
+// columns.c: the Columns of a statement, which need not live as long.
+VALUE sqlite_columns_new(sqlite3_stmt *at, int count);
 
 // parameters.c: raises before anything has run.
 void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, VALUE arguments);
@@ -202,7 +202,7 @@ VALUE sqlite_link_allocate(VALUE klass);
 void sqlite_link_init(void);
 void sqlite_api_init(VALUE link);
 void sqlite_statements_init(void);
-void sqlite_shape_init(void);
+void sqlite_columns_init(void);
 void sqlite_parameters_init(void);
 void sqlite_parameters_classes(void);
 void sqlite_values_init(void);

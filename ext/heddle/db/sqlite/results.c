@@ -57,7 +57,8 @@ static VALUE sqlite_run(struct sqlite_call *call, struct sqlite_statement *state
     // changes() still tells of an earlier statement where this one has changed nothing.
     int affected = sqlite_api.total_changes(db) == before ? 0 : sqlite_api.changes(db);
     sqlite_statement_refresh(statement);
-    VALUE result = db_result_of(cResult, statement->shape, NIL_P(statement->shape) ? Qnil : rows, INT2NUM(affected));
+    VALUE description = statement->description;
+    VALUE result = db_result_of(cResult, description, NIL_P(description) ? Qnil : rows, INT2NUM(affected));
     if (statement->target && affected) note_first_id(link, result, last_before);
     return result;
 }
@@ -172,7 +173,7 @@ static bool may_run(VALUE self, VALUE prepared)
     return sqlite_at_ease(sqlite_link_of(self)) && sqlite_owns(self, prepared);
 }
 
-static struct db_operations operations = {.is_plain = sqlite_is_usual,
+static struct db_operations operations = {.is_plain = sqlite_is_plain,
                                           .in_transaction = sqlite_in_transaction,
                                           .is_closed = sqlite_is_closed,
                                           .is_forked = sqlite_is_forked,

@@ -15,7 +15,7 @@ static void sqlite_statement_mark(void *pointer)
 {
     const struct sqlite_statement *statement = pointer;
     rb_gc_mark_movable(statement->link);
-    rb_gc_mark_movable(statement->shape);
+    rb_gc_mark_movable(statement->description);
 }
 
 static void sqlite_statement_compact(void *pointer)
@@ -23,7 +23,7 @@ static void sqlite_statement_compact(void *pointer)
     struct sqlite_statement *statement = pointer;
     statement->self = rb_gc_location(statement->self);
     statement->link = rb_gc_location(statement->link);
-    statement->shape = rb_gc_location(statement->shape);
+    statement->description = rb_gc_location(statement->description);
 }
 
 static void sqlite_statement_release(void *pointer)
@@ -112,7 +112,7 @@ static bool same_word(const char *p, const char *end, const char *word)
     return (size_t)(end - p) == length && strncasecmp(p, word, length) == 0;
 }
 
-bool sqlite_is_usual(VALUE self, VALUE sql)
+bool sqlite_is_plain(VALUE self, VALUE sql)
 {
     static const char *const words[] = {"select", "insert", "update", "delete", "values", "with", "replace"};
     (void)self;
@@ -129,14 +129,14 @@ bool sqlite_is_usual(VALUE self, VALUE sql)
 }
 
 /*
- * @api private Link.usual?(sql) -> true or false
+ * @api private Link.plain?(sql) -> true or false
  *
  * Whether the text is most likely one statement that reads or writes rows, as almost all are. SQLite examines the
  * others: see kind.
  */
-static VALUE link_usual_p(VALUE klass, VALUE sql)
+static VALUE link_plain_p(VALUE klass, VALUE sql)
 {
-    return RB_TYPE_P(sql, T_STRING) && sqlite_is_usual(klass, sql) ? Qtrue : Qfalse;
+    return RB_TYPE_P(sql, T_STRING) && sqlite_is_plain(klass, sql) ? Qtrue : Qfalse;
 }
 
 static void describe(struct sqlite_statement *statement)
@@ -152,7 +152,7 @@ static void describe(struct sqlite_statement *statement)
     xfree(statement->kinds);
     statement->kinds = kinds;
     statement->columns = count;
-    RB_OBJ_WRITE(statement->self, &statement->shape, count ? sqlite_shape_new(at, count) : Qnil);
+    RB_OBJ_WRITE(statement->self, &statement->description, count ? sqlite_columns_new(at, count) : Qnil);
 }
 
 void sqlite_statement_refresh(struct sqlite_statement *statement)
@@ -165,9 +165,10 @@ void sqlite_statement_refresh(struct sqlite_statement *statement)
 // PRAGMA busy_timeout = … is carried out when it is prepared. Its row has the milliseconds.
 static void note_busy_timeout(struct sqlite_link *link, struct sqlite_statement *statement)
 {
-    if (NIL_P(link->turn) || !statement->sets_timeout) return;
+    if (NIL_P(link->waiter) || !statement->sets_timeout) return;
     if (sqlite_api.step(statement->at) == SQLITE_ROW)
-        rb_funcall(link->turn, id_set_seconds, 1, DBL2NUM((double)sqlite_api.column_int64(statement->at, 0) / 1000.0));
+        rb_funcall(link->waiter, id_set_seconds, 1,
+                   DBL2NUM((double)sqlite_api.column_int64(statement->at, 0) / 1000.0));
     sqlite_api.reset(statement->at);
 }
 
@@ -191,7 +192,7 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     struct sqlite_link *link = sqlite_link_of(self);
     struct sqlite_statement *statement;
     VALUE prepared = TypedData_Make_Struct(cPrepared, struct sqlite_statement, &statement_type, statement);
-    statement->link = statement->shape = Qnil;
+    statement->link = statement->description = Qnil;
     statement->core = link->core;
     link->core->references++;
     statement->self = prepared;
@@ -311,10 +312,10 @@ static VALUE prepared_parameters(VALUE self)
     return INT2NUM(sqlite_statement_of(self)->parameters);
 }
 
-/* call-seq: prepared.shape -> Shape or nil */
-static VALUE prepared_shape(VALUE self)
+/* call-seq: prepared.columns -> Columns or nil */
+static VALUE prepared_columns(VALUE self)
 {
-    return sqlite_statement_of(self)->shape;
+    return sqlite_statement_of(self)->description;
 }
 
 /* call-seq: prepared.reads? -> true or false: whether it changes no database */
@@ -353,12 +354,12 @@ void sqlite_statements_init(void)
     rb_gc_register_mark_object(cPrepared);
     rb_undef_alloc_func(cPrepared);
     rb_define_method(cPrepared, "parameters", prepared_parameters, 0);
-    rb_define_method(cPrepared, "shape", prepared_shape, 0);
+    rb_define_method(cPrepared, "columns", prepared_columns, 0);
     rb_define_method(cPrepared, "reads?", prepared_reads_p, 0);
     rb_define_method(cPrepared, "ends_transaction?", prepared_ends_transaction_p, 0);
     rb_define_method(cPrepared, "empty?", prepared_empty_p, 0);
     rb_define_method(cPrepared, "tail", prepared_tail, 0);
-    rb_define_singleton_method(sqlite_cLink, "usual?", link_usual_p, 1);
+    rb_define_singleton_method(sqlite_cLink, "plain?", link_plain_p, 1);
     rb_define_method(sqlite_cLink, "kind", link_kind, 1);
     rb_define_method(sqlite_cLink, "prepare", link_prepare, 2);
     rb_define_method(sqlite_cLink, "release", link_release, 1);

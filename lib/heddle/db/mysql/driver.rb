@@ -15,14 +15,14 @@ module Heddle
         private_constant :UNPREPARABLE, :FULL
 
         # A cursor of the server's, or a result that came without one; +handle+ is nil for a statement sent as text.
-        Cursor = Struct.new(:driver, :handle, :rows, :shape) do
+        Cursor = Struct.new(:driver, :handle, :rows, :description) do
           def fetch(count)
             return rows.shift(count) if rows
 
             done? ? [] : driver.fetch(self, count)
           end
 
-          def columns = handle ? handle.columns : shape
+          def columns = handle ? handle.columns : description
 
           def done? = @done
 
@@ -149,7 +149,7 @@ module Heddle
           end
           return Cursor.new(self, handle) if handle && @link.cursor?
 
-          Cursor.new(self, handle, result.rows.dup, result.shape)
+          Cursor.new(self, handle, result.rows.dup, result.description)
         end
 
         # @return [Array<Array>, ServerError]

@@ -37,7 +37,7 @@ module Heddle
         DIMENSIONS = 6
         LONG = 200
         OWN = [Integer, Float, true, false, String, Symbol, BigDecimal, Time, Duration, Interval, Array, Hash, Range,
-          Bounds, IPAddr, *GEOMETRY].freeze
+          PGRange, IPAddr, *GEOMETRY].freeze
         # Kinds whose values are made of others.
         MADE_OF_OTHERS = %i[ARRAY RANGE MULTIRANGE JSON JSONB HSTORE].freeze
         private_constant :MADE_OF_OTHERS, :KINDS, :UNREADABLE, :INTEGERS, :DATES, :TIMESTAMPS, :JULIAN_DAY, :EPOCH,
@@ -413,7 +413,7 @@ module Heddle
             whole = INTEGERS.key?(kind_of(element)) # Ruby programs write 1..Float::INFINITY for 1..
             range_bytes(*[value.begin, value.end].map { |bound| bound unless whole && infinite?(bound) }, 2,
               value.exclude_end? ? 0 : 4, element)
-          when Bounds
+          when PGRange
             return "\1".b if value.empty?
 
             range_bytes(value.begin, value.end, value.exclude_begin? ? 0 : 2, value.exclude_end? ? 0 : 4, element)

@@ -166,7 +166,7 @@ module Heddle
             return result.suggest("if the server keeps no open portals, use query, which returns all rows at once")
           end
 
-          Cursor.new(self, name, result.instance_variable_get(:@shape), result.rows.dup, @link.suspended?, false)
+          Cursor.new(self, name, result.instance_variable_get(:@description), result.rows.dup, @link.suspended?, false)
         end
 
         # @api private for a cursor
@@ -178,7 +178,7 @@ module Heddle
           end
           return result if result.is_a?(ServerError)
 
-          cursor.columns ||= result.instance_variable_get(:@shape)
+          cursor.columns ||= result.instance_variable_get(:@description)
           cursor.more = cursor.held ? result.size == count : @link.suspended?
           result.rows
         end
@@ -540,7 +540,7 @@ module Heddle
           result = query(sql, arguments)
           return result if result.is_a?(ServerError)
 
-          Cursor.new(self, nil, result.instance_variable_get(:@shape), result.rows.dup, false, false)
+          Cursor.new(self, nil, result.instance_variable_get(:@description), result.rows.dup, false, false)
         end
       end
     end

@@ -58,7 +58,7 @@ module Heddle
             when Array then array(value, local, number)
             when Hash then [ANY, json(value, number)]
             when Range then [ANY, range(value, local, number)]
-            when Bounds then [ANY, bounds(value, local, number)]
+            when PGRange then [ANY, bounds(value, local, number)]
             when IPAddr then [ANY, "#{value}/#{value.prefix}"]
             when *GEOMETRY then [ANY, value.to_s]
             when Binary then [value.type, value.bytes, true]
@@ -130,7 +130,7 @@ module Heddle
             first = values.first
             first = values.flatten.find { |value| !value.nil? } if first.nil? || Array === first
             case first
-            when nil, Range, Bounds, Hash then true
+            when nil, Range, PGRange, Hash then true
             else false
             end
           end

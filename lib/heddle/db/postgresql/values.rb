@@ -37,9 +37,9 @@ module Heddle
           end
 
           # @param flags [Integer] of the binary form
-          # @return [Range, Bounds]
+          # @return [Range, PGRange]
           def range(lower, upper, flags)
-            return Bounds.new(nil, nil, exclude_end: true, empty: true) if flags & EMPTY != 0
+            return PGRange.new(nil, nil, exclude_end: true, empty: true) if flags & EMPTY != 0
 
             exclude_end = flags & UPPER_INCLUSIVE == 0
             exclude_begin = flags & (LOWER_INCLUSIVE | LOWER_INFINITE) == 0
@@ -47,9 +47,9 @@ module Heddle
               return Range.new(lower, upper, exclude_end)
             end
 
-            Bounds.new(lower, upper, exclude_begin: exclude_begin, exclude_end: exclude_end)
+            PGRange.new(lower, upper, exclude_begin: exclude_begin, exclude_end: exclude_end)
           rescue ArgumentError # Ruby does not compare the bounds
-            Bounds.new(lower, upper, exclude_begin: exclude_begin, exclude_end: exclude_end)
+            PGRange.new(lower, upper, exclude_begin: exclude_begin, exclude_end: exclude_end)
           end
 
           # Reads a value that a simple Query returned as text.

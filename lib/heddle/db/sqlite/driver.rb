@@ -33,7 +33,7 @@ module Heddle
         Cursor = Struct.new(:driver, :handle) do
           def fetch(count) = driver.fetch(self, count)
 
-          def columns = handle.shape
+          def columns = handle.columns
 
           def close = driver.release(handle)
         end
@@ -83,7 +83,7 @@ module Heddle
         # ---- statements
 
         def kind(sql)
-          Link.usual?(sql) ? :plain : @link.kind(sql)
+          Link.plain?(sql) ? :plain : @link.kind(sql)
         rescue ArgumentError, EncodingError
           :plain # the same error is raised when it is to run
         end
@@ -208,7 +208,7 @@ module Heddle
           end
 
           copy = Link.new
-          copy.refusals = Refusals.new(path)
+          copy.error_map = ErrorMap.new(path)
           error = copy.open(path, READ_WRITE | CREATE | ALWAYS)
           return error if error
 
@@ -217,21 +217,21 @@ module Heddle
 
           source_is_locked = false
           tries = 0
-          turn = Turn.new(Line.new, @turn.seconds)
+          waiter = Waiter.new(WaitQueue.new, @waiter.seconds)
           error = @link.copy_to(copy, pages) do |done, all, code|
             # SQLite calls its busy handler again only if the handler said to try again.
-            source_is_locked = code == BUSY && (source_is_locked || @waiting.key?(@turn))
+            source_is_locked = code == BUSY && (source_is_locked || @waiting.key?(@waiter))
             case code
             when OK, DONE
               tries = 0
               yield(done, all) || true
-            when BUSY, LOCKED then turn.call((tries += 1) - 1)
+            when BUSY, LOCKED then waiter.call((tries += 1) - 1)
             end
           ensure
-            turn.leave if code == OK
+            waiter.leave if code == OK
             let_others_in unless @waiting.empty? # the block may take its time
           end
-          (error && source_is_locked) ? @refusals.error(BUSY, "database is locked", -1) : error
+          (error && source_is_locked) ? @error_map.error(BUSY, "database is locked", -1) : error
         ensure
           let_others_in unless @waiting.empty?
           snapshot.close if snapshot.is_a?(Cursor)
@@ -288,7 +288,7 @@ module Heddle
         def forked? = @link.forked?
 
         def close
-          @turn&.wake
+          @waiter&.wake
           ended = @writes || in_transaction?
           @link.close
           note_end if ended && !@link.busy?
@@ -308,15 +308,15 @@ module Heddle
 
         def open
           @link = Link.new
-          @link.refusals = @refusals = Refusals.new(database)
+          @link.error_map = @error_map = ErrorMap.new(database)
           check(@link.open(*file))
           @link.timeout = @options[:timeout]
           @link.local = @options[:time_zone] == :local
-          @line = Line.of(@link.path)
-          @waiting = @line.waiting # the same Hash for as long as the line exists
-          @turn = Turn.new(@line, @options[:busy_timeout])
-          @refusals.know(@line, @turn)
-          @link.wait_for_locks_by(@turn, @waiting)
+          @queue = WaitQueue.of(@link.path)
+          @waiting = @queue.waiting # the same Hash for as long as the queue exists
+          @waiter = Waiter.new(@queue, @options[:busy_timeout])
+          @error_map.know(@queue, @waiter)
+          @link.wait_for_locks_by(@waiter, @waiting)
           Heddle.deadline(@options[:connect_timeout]) { set_up }
         end
 
@@ -385,7 +385,7 @@ module Heddle
           return [nil, handle] if handle.is_a?(ServerError)
 
           unless handle.tail
-            @turn.queue_up unless handle.reads?
+            @waiter.queue_up unless handle.reads?
             result = @link.run(handle, arguments)
           end
           complete = true
@@ -431,15 +431,15 @@ module Heddle
         # Others may wait for the lock, and the last transaction may have allowed only reads.
         def before(handle)
           allow_writes if @query_only && !in_transaction?
-          @turn.queue_up unless @waiting.empty? || in_transaction? || handle.reads?
+          @waiter.queue_up unless @waiting.empty? || in_transaction? || handle.reads?
         end
 
-        # Lets the next waiter take the lock, and takes a statement that has waited out of the line. Call this first in
+        # Lets the next waiter take the lock, and takes a statement that has waited out of the queue. Call this first in
         # each ensure, behind a condition that calls no method of Ruby: then no exception can arrive before it runs. For
-        # the same reason it leaves the line before it asks for the transaction; {Turn#let_others_in} is told of it.
+        # the same reason it leaves the queue before it asks for the transaction; {Waiter#let_others_in} is told of it.
         def let_others_in
-          @turn.leave
-          @line.wake unless in_transaction?
+          @waiter.leave
+          @queue.wake unless in_transaction?
         end
 
         # Several statements run one after another; they have no arguments. The result is the last one's.
@@ -485,15 +485,15 @@ module Heddle
         # Another thread may close the connection meanwhile.
         def note_begin
           note_needs(writes: true)
-          @line.writer = "task or thread #{Connection.holder.inspect}"
+          @queue.writer = "task or thread #{Connection.holder.inspect}"
         ensure
           note_end unless in_transaction?
         end
 
         def note_end
           note_needs(writes: false)
-          @line.writer = nil
-          @line.wake
+          @queue.writer = nil
+          @queue.wake
         end
 
         # What this driver has to do before and after statements: it allows writes again, and tells of the end of a

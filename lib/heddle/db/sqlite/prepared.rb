@@ -7,9 +7,6 @@ module Heddle
       #
       # @api private
       class Prepared
-        # @return [Array<Column>]
-        def columns = shape.to_a
-
         # @return [Array<Column>] SQLite takes any value for any parameter
         def parameter_types = Array.new(parameters) { Column.new(type: :null) }
       end

@@ -7,7 +7,7 @@ module Heddle
       class Result < DB::Result
         # @return [Array<Column>]
         def columns
-          @columns ||= @shape ? @shape.columns(rows) : super
+          @columns ||= @description ? @description.typed_by(rows) : super
         end
       end
     end

@@ -210,7 +210,7 @@ module Sequel
 
         execute(sql) do |result|
           while result
-            heddle_yield(result.rows, result.shape, &block) if result.rows?
+            heddle_yield(result.rows, result.description, &block) if result.rows?
             result = result.following
           end
         end
@@ -231,8 +231,8 @@ module Sequel
           heddle_hold do |conn|
             arguments = db.send(:heddle_arguments, @opts[:bind_arguments]) || []
             db.send(:heddle_check, conn)
-            heddle_batches(conn, sql, arguments, size) do |rows, shape|
-              db.send(:heddle_callers) { heddle_yield(rows, shape, &block) } if shape
+            heddle_batches(conn, sql, arguments, size) do |rows, description|
+              db.send(:heddle_callers) { heddle_yield(rows, description, &block) } if description
             end
           rescue ::Heddle::DB::ServerError => error
             db.send(:heddle_refused, conn, error)
@@ -249,9 +249,9 @@ module Sequel
         db.log_connection_yield(sql, conn) { conn.each_batch(sql, arguments, fetch: size, &block) }
       end
 
-      def heddle_yield(rows, shape, &block)
-        self.columns = names = shape.names.map { |name| output_identifier(name) }
-        RowHashes.each(rows, names, heddle_casts(shape), &block)
+      def heddle_yield(rows, description, &block)
+        self.columns = names = description.names.map { |name| output_identifier(name) }
+        RowHashes.each(rows, names, heddle_casts(description), &block)
       end
     end
   end

@@ -45,12 +45,12 @@ module Sequel
         def local?(zone) = zone.nil? || zone == :local
 
         # @param db [Database]
-        # @param shape [Heddle::DB::MySQL::Columns]
+        # @param description [Heddle::DB::MySQL::Columns]
         # @param booleans [Boolean] whether TINYINT(1) and BIT(1) are booleans
         # @return [Array, nil] for RowHashes
-        def of(db, shape, booleans)
+        def of(db, description, booleans)
           any = nil
-          casts = shape.kinds.map do |kind|
+          casts = description.kinds.map do |kind|
             cast = of_kind(kind, db, booleans)
             any ||= cast
             cast

@@ -25,11 +25,11 @@ module Sequel
 
         # @param db [Database]
         # @param own [Hash] what {.register} returned
-        # @param shape [Heddle::DB::PostgreSQL::Columns]
+        # @param description [Heddle::DB::PostgreSQL::Columns]
         # @return [Array] for RowHashes
-        def of(db, own, shape)
+        def of(db, own, description)
           procs = db.conversion_procs
-          shape.types.map do |oid|
+          description.types.map do |oid|
             call = procs[oid]
             way = own[oid]
             next call unless way && way.last.equal?(call) # an extension has replaced it

@@ -20,11 +20,11 @@ module Sequel
         end
 
         # @param db [Database]
-        # @param shape [Heddle::DB::SQLite::Shape]
+        # @param description [Heddle::DB::SQLite::Columns]
         # @return [Array] for RowHashes
-        def of(db, shape)
+        def of(db, description)
           procs = db.conversion_procs
-          shape.declared.map do |declared|
+          description.declared.map do |declared|
             call = declared && procs[declared[/\A[^(]*/].downcase]
             call && fast(call, db)
           end

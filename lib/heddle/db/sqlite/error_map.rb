@@ -6,7 +6,7 @@ module Heddle
       # Makes Ruby's errors of SQLite's error codes. From "Result and Error Codes" of its documentation.
       #
       # @api private
-      class Refusals
+      class ErrorMap
         # Extended codes, and the first byte for all others of a kind: class and SQLSTATE.
         ERRORS = {
           2067 => [UniqueViolation, "23505"], 1555 => [UniqueViolation, "23505"], 2579 => [UniqueViolation, "23505"],
@@ -44,15 +44,15 @@ module Heddle
         # @param path [String] of the database
         def initialize(path)
           @path = path
-          @line = nil
-          @turn = nil
+          @queue = nil
+          @waiter = nil
         end
 
-        # @param line [Line]
-        # @param turn [Turn]
-        def know(line, turn)
-          @line = line
-          @turn = turn
+        # @param queue [WaitQueue]
+        # @param waiter [Waiter]
+        def know(queue, waiter)
+          @queue = queue
+          @waiter = waiter
         end
 
         # @param code [Integer] SQLite's extended result code
@@ -73,11 +73,11 @@ module Heddle
         def place(kind) = (kind == BUSY) ? "#{@path}: #{holder}" : @path
 
         def holder
-          writer = @line&.writer
+          writer = @queue&.writer
           writer ? "held by a transaction of this process: #{writer}" : "held by another connection"
         end
       end
-      private_constant :Refusals
+      private_constant :ErrorMap
     end
   end
 end

@@ -5,7 +5,7 @@ module Heddle
     module PostgreSQL
       # A range of PostgreSQL's that a Range of Ruby's cannot be: an empty one, one without its first value, or one with
       # bounds that Ruby does not compare, such as an infinite time. It can be bound to a parameter.
-      class Bounds
+      class PGRange
         # @return the bound; nil for none
         attr_reader :begin, :end
 
@@ -36,7 +36,7 @@ module Heddle
         #
         # @param other [Object]
         # @return [Boolean]
-        def ==(other) = other.is_a?(Bounds) && parts == other.parts
+        def ==(other) = other.is_a?(PGRange) && parts == other.parts
         alias_method :eql?, :==
 
         # @return [Integer]

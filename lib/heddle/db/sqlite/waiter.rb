@@ -3,13 +3,13 @@
 module Heddle
   module DB
     module SQLite
-      # A connection's place in the {Line} for the lock of its database. SQLite calls {#call} from the middle of a
+      # A connection's entry in the {WaitQueue} for the lock of its database. SQLite calls {#call} from the middle of a
       # statement that has found the database locked.
       #
       # @api private
-      class Turn
-        # Seconds: the first nap of the first one in the line, and the longest. Nothing tells when another process gives
-        # up the lock.
+      class Waiter
+        # Seconds: the first nap of the first waiter in the queue, and the longest. Nothing tells when another process
+        # gives up the lock.
         FIRST = 0.001
         LONGEST = 0.01
         # … and of those behind, who are woken.
@@ -17,10 +17,10 @@ module Heddle
         NEVER = {Object => :never}.freeze
         private_constant :FIRST, :LONGEST, :BEHIND, :NEVER
 
-        # @param line [Line]
+        # @param queue [WaitQueue]
         # @param seconds [Float, nil] the most that a statement waits; nil for ever
-        def initialize(line, seconds)
-          @line = line
+        def initialize(queue, seconds)
+          @queue = queue
           @seconds = seconds
           @lock = Thread::Mutex.new
           @changed = Thread::ConditionVariable.new
@@ -35,7 +35,7 @@ module Heddle
         # @param count [Integer] how often SQLite has asked for this lock
         # @return [Boolean] whether it is to try again
         def call(count)
-          since = @line.enter(self)
+          since = @queue.enter(self)
           return false if over?(since)
 
           nap([FIRST * (1 << [count, 8].min), LONGEST].min)
@@ -44,13 +44,13 @@ module Heddle
         end
 
         # Stands behind those who wait already, before a statement that will want the lock.
-        def queue_up = wait_to_be_first(@line.enter(self))
+        def queue_up = wait_to_be_first(@queue.enter(self))
 
-        # The statement is over: the next waiter has its turn. A turn that stayed in the line would hold up all others
+        # The statement is over: the next waiter may try. A waiter that stayed in the queue would hold up all others
         # until their time is over, so exceptions are masked.
         def leave
-          waited = Thread.handle_interrupt(NEVER) { @line.leave(self) }
-          @line.wake if waited
+          waited = Thread.handle_interrupt(NEVER) { @queue.leave(self) }
+          @queue.wake if waited
         end
 
         # Called by the link when it has run a statement, if anybody waits.
@@ -58,7 +58,7 @@ module Heddle
         # @param in_transaction [Boolean] whether the connection may still hold the lock
         def let_others_in(in_transaction)
           leave
-          @line.wake unless in_transaction
+          @queue.wake unless in_transaction
         end
 
         def wake
@@ -71,7 +71,7 @@ module Heddle
         private
 
         def wait_to_be_first(since)
-          nap(@seconds ? [BEHIND, since + @seconds - Clock.now].min : BEHIND) until @line.first?(self) || over?(since)
+          nap(@seconds ? [BEHIND, since + @seconds - Clock.now].min : BEHIND) until @queue.first?(self) || over?(since)
         end
 
         def over?(since) = !@seconds.nil? && Clock.now - since >= @seconds
@@ -84,7 +84,7 @@ module Heddle
           end
         end
       end
-      private_constant :Turn
+      private_constant :Waiter
     end
   end
 end

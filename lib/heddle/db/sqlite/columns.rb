@@ -7,7 +7,7 @@ module Heddle
       # rest is in C: +names+ and +declared+ (the types that the tables declare, nil for an expression).
       #
       # @api private
-      class Shape
+      class Columns
         # The words of declared types, see ext/heddle/db/sqlite/values.c.
         WORDS = {"boolean" => :boolean, "bool" => :boolean, "datetime" => :datetime, "timestamp" => :datetime,
                  "timestamptz" => :datetime, "date" => :date, "time" => :time, "decimal" => :decimal,
@@ -19,7 +19,7 @@ module Heddle
 
         # @param rows [Array<Array>] of the result, for the types of columns without a declared one
         # @return [Array<Column>]
-        def columns(rows)
+        def typed_by(rows)
           names.zip(declared).map.with_index do |(name, declared), index|
             Column.new(name: name, type: declared_type(declared) || stored_type(rows, index), native_type: nil,
               scale: declared.to_s[/\(\s*\d+\s*,\s*(\d+)\s*\)/, 1].to_i,
@@ -28,7 +28,7 @@ module Heddle
         end
 
         # @return [Array<Column>] without a result
-        def to_a = columns([])
+        def to_a = typed_by([])
 
         private
 
@@ -48,7 +48,7 @@ module Heddle
           end
         end
       end
-      private_constant :Shape
+      private_constant :Columns
     end
   end
 end
