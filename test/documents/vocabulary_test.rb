@@ -14,7 +14,9 @@ class VocabularyTest < Minitest::Test
     /\blanes?\b|_lanes?\b/i => "worker", /\bdealers?\b/i => "dispatcher", /\brooms\b/i => "layers",
     /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator",
     /SQLite.{0,4}(?:Line|Turn|Refusals|Shape)\b|sqlite_shape|@shape\b|MySQL2::Line\b|\bBounds\.new/ =>
-      "WaitQueue, Waiter, ErrorMap, Columns, description, SocketWatch, PGRange"
+      "WaitQueue, Waiter, ErrorMap, Columns, description, SocketWatch, PGRange",
+    /NetHTTP::(?:Making|Starting|Transporting|Replacing|Connecting)\b|of_shadow|@shadow|\bmakes\?|Library\.starts\?/ =>
+      "Initializer, Start, TransportRequest, MethodReplacement, Connect, replacement"
   }.freeze
   FILES = "{*.md,Rakefile,Gemfile,{bin,script}/*,{doc,guides}/**/*.md," \
     "{lib,test,lab,odbc,rakelib,sig,examples}/**/*.{rb,rbs,md,rake},{ext,lab/ext,odbc/ext}/**/*.{c,h,rb}}"

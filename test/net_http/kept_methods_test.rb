@@ -117,7 +117,7 @@ class NetHTTPKeptMethodsTest < Minitest::Test
   %w[alias object module].each do |how|
     define_method(:"test_#{how}_keeps_the_fast_path") do
       out = child(:after, <<~RUBY)
-        fast = -> { Heddle::NetHTTP.const_get(:Library).starts?(Net::HTTP) }
+        fast = -> { !!Heddle::NetHTTP.const_get(:Library).http_of(Net::HTTP, :transport) }
         puts fast.call
         $called = []
         each_method { |place, name| #{PATCHES[how]} }

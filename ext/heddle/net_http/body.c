@@ -161,7 +161,7 @@ static enum framing framing_of(VALUE self, uint64_t *length)
 static VALUE read_body_0(VALUE self, VALUE destination)
 {
     VALUE socket = rb_attr_get(self, iv_socket);
-    struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
+    struct net_http_library *library = net_http_library_of_buffered(CLASS_OF(socket));
     uint64_t length = 0;
     enum framing framing = FOR_STOCK;
     if (library && library->unpatched & HTTP_UNPATCHED_RESPONSE &&

@@ -184,15 +184,15 @@ static VALUE buffered_eof(VALUE self)
     }
 }
 
-void net_http_buffered_define(VALUE shadow)
+void net_http_buffered_define(VALUE klass)
 {
     net_http_io_know_sockets();
-    rb_define_method(shadow, "read", buffered_read, -1);
-    rb_define_method(shadow, "read_all", buffered_read_all, -1);
-    rb_define_method(shadow, "readuntil", buffered_readuntil, -1);
-    rb_define_method(shadow, "readline", buffered_readline, 0);
-    rb_define_private_method(shadow, "rbuf_fill", buffered_rbuf_fill, 0);
-    rb_define_method(shadow, "write", buffered_write, -1);
-    rb_define_method(shadow, "<<", buffered_write, -1);
-    rb_define_method(shadow, "eof?", buffered_eof, 0);
+    rb_define_method(klass, "read", buffered_read, -1);
+    rb_define_method(klass, "read_all", buffered_read_all, -1);
+    rb_define_method(klass, "readuntil", buffered_readuntil, -1);
+    rb_define_method(klass, "readline", buffered_readline, 0);
+    rb_define_private_method(klass, "rbuf_fill", buffered_rbuf_fill, 0);
+    rb_define_method(klass, "write", buffered_write, -1);
+    rb_define_method(klass, "<<", buffered_write, -1);
+    rb_define_method(klass, "eof?", buffered_eof, 0);
 }

@@ -81,7 +81,7 @@ static VALUE connect_end(VALUE argument)
     return Qnil;
 }
 
-// Connecting.connect(class, address, port, seconds): returns a connected socket with TCP_NODELAY; false when the time
+// Connect.connect(class, address, port, seconds): returns a connected socket with TCP_NODELAY; false when the time
 // is over; the errno of a failed wait; nil for any other failure, which Ruby's own methods then retry and report. Also
 // nil if a filter for connects must be asked, which those methods do.
 static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALUE seconds)
@@ -94,7 +94,7 @@ static VALUE connect_to(VALUE self, VALUE klass, VALUE address, VALUE port, VALU
     return rb_ensure(connect_body, (VALUE)&connecting, connect_end, (VALUE)&connecting);
 }
 
-// Connecting.buffered(http, socket): the BufferedIO that the library would make for this socket.
+// Connect.buffered(http, socket): the BufferedIO that the library would make for this socket.
 static VALUE connect_buffered(VALUE self, VALUE http, VALUE socket)
 {
     (void)self;
@@ -109,16 +109,16 @@ static VALUE unclaim(VALUE unused)
     return unused;
 }
 
-// Connecting.with_bounded_look_up { }: the next connect to a name in the block looks the name up within its timeout.
+// Connect.with_bounded_look_up { }: the next connect to a name in the block looks the name up within its timeout.
 static VALUE with_bounded_look_up(VALUE self)
 {
     connect_claim_next(true);
     return rb_ensure(rb_yield, self, unclaim, Qnil);
 }
 
-void net_http_connect_init(VALUE connecting)
+void net_http_connect_init(VALUE module)
 {
-    rb_define_singleton_method(connecting, "connect", connect_to, 4);
-    rb_define_singleton_method(connecting, "buffered", connect_buffered, 2);
-    rb_define_singleton_method(connecting, "with_bounded_look_up", with_bounded_look_up, 0);
+    rb_define_singleton_method(module, "connect", connect_to, 4);
+    rb_define_singleton_method(module, "buffered", connect_buffered, 2);
+    rb_define_singleton_method(module, "with_bounded_look_up", with_bounded_look_up, 0);
 }

@@ -173,7 +173,7 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
  */
 static VALUE read_new(VALUE self, VALUE socket)
 {
-    struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
+    struct net_http_library *library = net_http_library_of_buffered(CLASS_OF(socket));
     struct net_http_io io;
     size_t limit;
     if (!library || !(library->unpatched & HTTP_UNPATCHED_RESPONSE) || self != library->response ||

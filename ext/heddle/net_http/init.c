@@ -13,8 +13,8 @@ SUBJECTS(DEFINER)
 void net_http_names_init(void);
 void net_http_tls_init(void);
 void net_http_library_init(VALUE library);
-void net_http_transport_init(VALUE transporting);
-void net_http_connect_init(VALUE connecting);
+void net_http_transport_init(VALUE transport_request);
+void net_http_connect_init(VALUE connect);
 void net_http_key_init(VALUE key);
 void net_http_connection_init(VALUE keep_alive);
 void net_http_kept_init(VALUE keep_alive);
@@ -45,15 +45,15 @@ void Init_heddle_net_http(void)
     net_http_tls_init();
     VALUE net_http = rb_define_module_under(heddle_module, "NetHTTP");
     VALUE library = rb_define_class_under(net_http, "Library", rb_cObject);
-    VALUE transporting = rb_define_module_under(net_http, "Transporting");
-    VALUE connecting = rb_define_module_under(net_http, "Connecting");
+    VALUE transport_request = rb_define_module_under(net_http, "TransportRequest");
+    VALUE connect = rb_define_module_under(net_http, "Connect");
     VALUE keep_alive = rb_define_module_under(net_http, "KeepAlive");
     VALUE key = rb_define_class_under(keep_alive, "Key", rb_cObject);
     rb_define_singleton_method(library, "define", define_subject, 2);
     net_http_library_init(library);
     rb_ext_ractor_safe(true);
-    net_http_transport_init(transporting);
-    net_http_connect_init(connecting);
+    net_http_transport_init(transport_request);
+    net_http_connect_init(connect);
     net_http_key_init(key);
     net_http_connection_init(keep_alive); // before what looks its class up
     net_http_kept_init(keep_alive);

@@ -36,9 +36,9 @@ static bool is_ssl_socket(struct net_http_library *library, VALUE klass)
 bool net_http_io_open(struct net_http_io *io, VALUE self)
 {
     VALUE klass = CLASS_OF(self);
-    struct net_http_library *library = net_http_library_of_shadow(klass);
+    struct net_http_library *library = net_http_library_of_buffered(klass);
     if (!library) { // a subclass or a singleton class
-        while (!NIL_P(klass) && !(library = net_http_library_of_shadow(klass)))
+        while (!NIL_P(klass) && !(library = net_http_library_of_buffered(klass)))
             klass = rb_class_superclass(klass);
         return library ? fall_back(library, HTTP_FALLBACK_OVERRIDE) : false;
     }

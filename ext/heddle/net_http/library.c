@@ -10,10 +10,10 @@ static struct net_http_library *first(void)
     return in_main_ractor() ? libraries : NULL;
 }
 
-struct net_http_library *net_http_library_of_shadow(VALUE klass)
+struct net_http_library *net_http_library_of_buffered(VALUE klass)
 {
     struct net_http_library *library = first();
-    while (library && library->shadow != klass)
+    while (library && library->buffered != klass)
         library = library->next;
     return library;
 }
@@ -93,7 +93,7 @@ struct net_http_settings net_http_settings_of(VALUE http)
 static VALUE buffered_class(const struct net_http_library *library)
 {
     if (rb_const_defined_at(library->http, id_buffered_io)) return rb_const_get_at(library->http, id_buffered_io);
-    return rb_class_superclass(library->shadow);
+    return rb_class_superclass(library->buffered);
 }
 
 // The same as its `new`; by that unless it is known what that does.
@@ -101,7 +101,7 @@ VALUE net_http_library_buffered(const struct net_http_library *library, VALUE io
                                 const struct net_http_settings *settings, VALUE output)
 {
     VALUE klass = buffered_class(library), template = library->buffered_template;
-    if (!(library->unpatched & HTTP_UNPATCHED_WRAPPING) || !template || !net_http_library_of_shadow(klass)) {
+    if (!(library->unpatched & HTTP_UNPATCHED_WRAPPING) || !template || !net_http_library_of_buffered(klass)) {
         VALUE arguments[2] = {io, rb_hash_new()};
         rb_hash_aset(arguments[1], ID2SYM(rb_intern("read_timeout")), settings->read_timeout);
         rb_hash_aset(arguments[1], ID2SYM(rb_intern("write_timeout")), settings->write_timeout);
@@ -129,7 +129,7 @@ VALUE net_http_library_buffered(const struct net_http_library *library, VALUE io
 static void library_mark(void *pointer)
 {
     struct net_http_library *library = pointer;
-    for (VALUE *value = &library->shadow; value <= &library->buffered_template; value++)
+    for (VALUE *value = &library->buffered; value <= &library->buffered_template; value++)
         rb_gc_mark(*value); // pinned: their addresses are compared
 }
 
@@ -174,7 +174,7 @@ struct member {
     }
 
 static const struct member values[] = {
-    MEMBER(shadow),
+    MEMBER(buffered),
     MEMBER(http),
     MEMBER(read_timeout),
     MEMBER(write_timeout),
@@ -198,17 +198,26 @@ static const struct member values[] = {
 
 // In the order of their bits.
 static const char *const unpatched_names[] = {"io",        "response", "request",  "upload",
-                                             "transport", "naming",   "wrapping", "making"};
+                                              "transport", "naming",   "wrapping", "initializer"};
 static const struct member flags[] = {
     MEMBER(enabled),      MEMBER(blank_ends),    MEMBER(folds_skip_empty),
     MEMBER(limits_heads), MEMBER(limits_fields), MEMBER(inflates),
 };
 
+static ID unpatched_ids[sizeof unpatched_names / sizeof *unpatched_names];
+
+static enum net_http_unpatched unpatched_named(ID name)
+{
+    for (unsigned i = 0; i < sizeof unpatched_ids / sizeof *unpatched_ids; i++)
+        if (unpatched_ids[i] == name) return 1u << i;
+    return 0;
+}
+
 static unsigned unpatched_of(VALUE groups)
 {
     unsigned unpatched = 0;
-    for (unsigned i = 0; i < sizeof unpatched_names / sizeof *unpatched_names; i++)
-        if (RTEST(rb_hash_lookup(groups, ID2SYM(rb_intern(unpatched_names[i]))))) unpatched |= 1u << i;
+    for (unsigned i = 0; i < sizeof unpatched_ids / sizeof *unpatched_ids; i++)
+        if (RTEST(rb_hash_lookup(groups, ID2SYM(unpatched_ids[i])))) unpatched |= 1u << i;
     return unpatched;
 }
 
@@ -271,40 +280,21 @@ static VALUE exact_p(VALUE self, VALUE object, VALUE klass)
     return CLASS_OF(object) == klass ? Qtrue : Qfalse;
 }
 
-// Library.library_of(http): its Net::HTTP.
-static VALUE class_of_http(VALUE self, VALUE http)
+// Library.http_of(http or its class, group): the library's class Net::HTTP, if the fast path may do the work of this
+// group of methods (nil: of any or none) for this object, or the objects of this class; or nil.
+static VALUE http_of(VALUE self, VALUE object, VALUE group)
 {
     (void)self;
-    struct net_http_library *library = net_http_library_of_http(http);
-    return library ? library->http : Qnil;
-}
-
-// Library.http_of(http): the library's class Net::HTTP, if the fast path may do the work for this object; or nil.
-static VALUE http_of(VALUE self, VALUE http)
-{
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http(http);
-    return net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT) ? library->http : Qnil;
-}
-
-// Library.starts?(class): the same for objects of this class.
-static VALUE starts_p(VALUE self, VALUE klass)
-{
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http_class(klass);
-    return net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT) ? Qtrue : Qfalse;
-}
-
-// Library.makes?(http): whether a new object's variables may be set directly to their known values.
-static VALUE makes_p(VALUE self, VALUE http)
-{
-    (void)self;
-    struct net_http_library *library = net_http_library_of_http(http);
-    return net_http_library_does(library, HTTP_UNPATCHED_MAKING) ? Qtrue : Qfalse;
+    struct net_http_library *library =
+        RB_TYPE_P(object, T_CLASS) ? net_http_library_of_http_class(object) : net_http_library_of_http(object);
+    bool does = NIL_P(group) ? library != NULL : net_http_library_does(library, unpatched_named(rb_sym2id(group)));
+    return does ? library->http : Qnil;
 }
 
 void net_http_library_init(VALUE klass)
 {
+    for (size_t i = 0; i < sizeof unpatched_ids / sizeof *unpatched_ids; i++)
+        unpatched_ids[i] = rb_intern(unpatched_names[i]);
     rb_define_alloc_func(klass, library_allocate);
     rb_define_method(klass, "set", set, 2);
     rb_define_method(klass, "fast", fast, 0);
@@ -312,9 +302,6 @@ void net_http_library_init(VALUE klass)
     rb_ext_ractor_safe(true);
     rb_define_singleton_method(klass, "singular?", singular_p, 1);
     rb_define_singleton_method(klass, "exact?", exact_p, 2);
-    rb_define_singleton_method(klass, "library_of", class_of_http, 1);
-    rb_define_singleton_method(klass, "http_of", http_of, 1);
-    rb_define_singleton_method(klass, "starts?", starts_p, 1);
-    rb_define_singleton_method(klass, "makes?", makes_p, 1);
+    rb_define_singleton_method(klass, "http_of", http_of, 2);
     rb_ext_ractor_safe(false);
 }

@@ -22,19 +22,19 @@ enum { HTTP_NAME = 1024, HTTP_VALUE = 65536, HTTP_HEAD = 1 << 20 };
 
 // Groups of methods that are unpatched: what the Ruby class PatchDetector found last.
 enum net_http_unpatched {
-    HTTP_UNPATCHED_IO = 1 << 0,        // BufferedIO's methods
-    HTTP_UNPATCHED_RESPONSE = 1 << 1,  // HTTPResponse's and HTTPHeader's
-    HTTP_UNPATCHED_REQUEST = 1 << 2,   // HTTPGenericRequest's and HTTPHeader's
-    HTTP_UNPATCHED_UPLOAD = 1 << 3,    // those that send a body_stream
-    HTTP_UNPATCHED_TRANSPORT = 1 << 4, // Net::HTTP's
-    HTTP_UNPATCHED_NAMING = 1 << 5,    // those for a session's Host
-    HTTP_UNPATCHED_WRAPPING = 1 << 6,  // those that set a new BufferedIO's variables
-    HTTP_UNPATCHED_MAKING = 1 << 7,    // those that set a new Net::HTTP's variables
+    HTTP_UNPATCHED_IO = 1 << 0,          // BufferedIO's methods
+    HTTP_UNPATCHED_RESPONSE = 1 << 1,    // HTTPResponse's and HTTPHeader's
+    HTTP_UNPATCHED_REQUEST = 1 << 2,     // HTTPGenericRequest's and HTTPHeader's
+    HTTP_UNPATCHED_UPLOAD = 1 << 3,      // those that send a body_stream
+    HTTP_UNPATCHED_TRANSPORT = 1 << 4,   // Net::HTTP's
+    HTTP_UNPATCHED_NAMING = 1 << 5,      // those for a session's Host
+    HTTP_UNPATCHED_WRAPPING = 1 << 6,    // those that set a new BufferedIO's variables
+    HTTP_UNPATCHED_INITIALIZER = 1 << 7, // those that set a new Net::HTTP's variables
 };
 
 struct net_http_library {
     struct net_http_library *next;
-    VALUE shadow;       // the class that replaces BufferedIO
+    VALUE buffered;     // the class that replaces BufferedIO
     VALUE http;         // Net::HTTP, the class that owns connect
     VALUE read_timeout; // errors
     VALUE write_timeout;
@@ -75,8 +75,8 @@ static inline bool net_http_library_does(const struct net_http_library *library,
     return library && library->enabled && library->unpatched & group;
 }
 
-// The library of this shadow class, or NULL. This and the functions below find none outside the main Ractor.
-struct net_http_library *net_http_library_of_shadow(VALUE klass);
+// The library of this subclass of BufferedIO, or NULL. This and the functions below find none outside the main Ractor.
+struct net_http_library *net_http_library_of_buffered(VALUE klass);
 
 // Returns whether the request's class is unpatched: not a subclass or a singleton class, which may override methods.
 bool net_http_library_knows_request(const struct net_http_library *library, VALUE request);

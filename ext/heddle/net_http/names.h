@@ -54,7 +54,7 @@ NET_HTTP_OTHERS(OTHER)
 // A frozen String that is never freed.
 VALUE net_http_constant(const char *text);
 
-// Calls the method that the running one replaced (lib/heddle/net_http/replacing.rb), with its block. `id`:
+// Calls the method that the running one replaced (lib/heddle/net_http/method_replacement.rb), with its block. `id`:
 // NAME_without_heddle.
 VALUE net_http_call_original(VALUE self, ID id, int argc, const VALUE *argv, int keywords);
 

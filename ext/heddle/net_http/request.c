@@ -155,7 +155,7 @@ static VALUE send_string(struct net_http_io *io, VALUE self, VALUE version, VALU
 // Returns Qfalse, with nothing sent, if stock must send the request.
 static VALUE send_request(VALUE self, VALUE socket, VALUE version, VALUE path)
 {
-    struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
+    struct net_http_library *library = net_http_library_of_buffered(CLASS_OF(socket));
     if (!library || !(library->unpatched & HTTP_UNPATCHED_REQUEST)) return Qfalse;
     if (!net_http_library_knows_request(library, self)) return Qfalse;
     struct net_http_io io;

@@ -97,7 +97,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     if (net_http_keeping && !RTEST(rb_attr_get(self, iv_transporting))) rb_ivar_set(self, iv_foreign, Qtrue);
     VALUE socket = rb_attr_get(self, iv_socket);
     bool looked = !NIL_P(socket) && net_http_exchange_looked(socket);
-    struct net_http_library *library = net_http_library_of_shadow(CLASS_OF(socket));
+    struct net_http_library *library = net_http_library_of_buffered(CLASS_OF(socket));
     VALUE last = rb_attr_get(self, iv_last_communicated);
     if (!net_http_library_does(library, HTTP_UNPATCHED_TRANSPORT))
         return net_http_call_original(self, id_begin_transport, 1, &request, RB_NO_KEYWORDS);
@@ -119,7 +119,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
     return begun(self);
 }
 
-// Transporting.begun(http, buffered, request): notes that the library itself begins and sends a request. Returns
+// TransportRequest.begun(http, buffered, request): notes that the library itself begins and sends a request. Returns
 // whether its connection may be kept.
 static VALUE begun_by_library(VALUE self, VALUE http, VALUE buffered, VALUE request)
 {
@@ -131,7 +131,7 @@ static VALUE begun_by_library(VALUE self, VALUE http, VALUE buffered, VALUE requ
     return Qtrue;
 }
 
-// Transporting.ended(http): ends that.
+// TransportRequest.ended(http): ends that.
 static VALUE ended_by_library(VALUE self, VALUE http)
 {
     (void)self;

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-require_relative "connecting"
+require_relative "connect"
 require_relative "description"
 require_relative "keep_alive"
-require_relative "making"
+require_relative "initializer"
 require_relative "patch_detector"
-require_relative "replacing"
-require_relative "starting"
-require_relative "transporting"
+require_relative "method_replacement"
+require_relative "start"
+require_relative "transport_request"
 
 module Heddle
   module NetHTTP
@@ -16,7 +16,7 @@ module Heddle
     # The library's `connect` makes a `BufferedIO`. Ruby finds a constant of that name on Net::HTTP itself before
     # Net::BufferedIO, so that each connection gets the subclass whose methods are in C. That replaces no method, and
     # Net::SMTP and Net::FTP keep Ruby's class. Methods of Net::HTTP, its requests and its responses are replaced by
-    # {Replacing}.
+    # {MethodReplacement}.
     #
     # @api private
     class Installation
@@ -50,10 +50,10 @@ module Heddle
       def enabled? = !!@enabled
 
       def enable(segment)
-        @shadow, @library = shadow unless @shadow
+        @replacement, @library = new_replacement unless @replacement
         replace_methods
-        # A class that a program has put there stays, and so does a shadow that WebMock has kept.
-        @http.const_set(:BufferedIO, @shadow) unless @http.const_defined?(:BufferedIO, false)
+        # A class that a program has put there stays, and so does a replacement that WebMock has kept.
+        @http.const_set(:BufferedIO, @replacement) unless @http.const_defined?(:BufferedIO, false)
         @enabled = true
         @library.set(:segment, segment)
         @library.set(:enabled, true)
@@ -64,7 +64,7 @@ module Heddle
 
         @enabled = false
         @library.set(:enabled, false)
-        remove_shadow
+        remove_replacement
       end
 
       # Accelerates one object: exchanges its sockets as soon as they are connected.
@@ -92,24 +92,23 @@ module Heddle
 
       private
 
-      def remove_shadow
-        return unless @http.const_defined?(:BufferedIO, false) && @http.const_get(:BufferedIO, false).equal?(@shadow)
-
-        @http.send(:remove_const, :BufferedIO)
+      def remove_replacement
+        there = @http.const_defined?(:BufferedIO, false) && @http.const_get(:BufferedIO, false)
+        @http.send(:remove_const, :BufferedIO) if there.equal?(@replacement)
       end
 
-      def shadow
+      def new_replacement
         klass = Class.new(@space::BufferedIO)
         Library.define(:buffered, klass)
         library = Library.new
-        library.set(:shadow, klass)
+        library.set(:buffered, klass)
         @description.give(library)
         @libraries << library
         [klass, library]
       end
 
       def single
-        @single ||= shadow.then do |klass, library|
+        @single ||= new_replacement.then do |klass, library|
           library.set(:enabled, true)
           replace_methods
           klass
@@ -119,8 +118,8 @@ module Heddle
       def replace_methods
         return judge if @replaced
 
-        Connecting.spaces[@http] = @space
-        ours.each { |place, modules| modules.each { |mod| Replacing.replace(place, mod) } }
+        Connect.spaces[@http] = @space
+        ours.each { |place, modules| modules.each { |mod| MethodReplacement.replace(place, mod) } }
         KeepAlive.add_to(@http)
         @patches.watch(@description.requests + @description.responses) { judge }
         @replaced = true
@@ -129,13 +128,13 @@ module Heddle
 
       def ours
         response = @space::HTTPResponse
-        making = Making.methods_for(@http) if @patches.groups[:making]
+        initializer = Initializer.methods_for(@http) if @patches.groups[:initializer]
         {
           response.singleton_class => [in_c(:head), KeepAlive::Reading],
           response => [in_c(:body)],
           @space::HTTPGenericRequest => [in_c(:request)],
-          @http => [in_c(:transport), Transporting, Connecting::Methods, KeepAlive::Methods, *making],
-          @http.singleton_class => [Starting::Methods]
+          @http => [in_c(:transport), TransportRequest, Connect::Methods, KeepAlive::Methods, *initializer],
+          @http.singleton_class => [Start::Methods]
         }
       end
 

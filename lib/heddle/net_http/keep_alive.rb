@@ -40,7 +40,7 @@ module Heddle
           watch_process
           watch_openssl
           @started = true
-          Connecting.spaces.each_key { |library| add_to(library) }
+          Connect.spaces.each_key { |library| add_to(library) }
           self.keeping = @idle
         end
 
@@ -67,7 +67,7 @@ module Heddle
         # @param http [Net::HTTP] that is about to connect
         # @return [Key, nil] nil: its connection is not kept
         def key(http)
-          return if choice(http) == false || !@overrides.plain?(http, Library.library_of(http))
+          return if choice(http) == false || !@overrides.plain?(http, Library.http_of(http, nil))
           return if http.use_ssl? && !@verification&.unpatched?
 
           chosen = @chooses ? @chooses.call(http) : true

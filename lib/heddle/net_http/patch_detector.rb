@@ -41,7 +41,7 @@ module Heddle
         wrapping: {
           BufferedIO: [%i[initialize], []]
         },
-        making: {
+        initializer: {
           HTTP: [%i[initialize], %i[default_port]]
         }
       }.freeze
@@ -130,7 +130,7 @@ module Heddle
       def unpatched?(mod, owners, name)
         return true unless mod.method_defined?(name) || mod.private_method_defined?(name)
 
-        replaced = Replacing.kept(name)
+        replaced = MethodReplacement.kept(name)
         method = mod.instance_method(mod.private_method_defined?(replaced) ? replaced : name)
         method = method.super_method while method && CALLS_SUPER[name]&.==(method.owner.name)
         !!method && PatchDetector.from?(method, owners, *@folders)
@@ -148,7 +148,7 @@ module Heddle
           klass = Object.const_get(name)
           next true unless klass.method_defined?(method)
 
-          PatchDetector.from?(klass.instance_method(method), sockets, Connecting.socket_library)
+          PatchDetector.from?(klass.instance_method(method), sockets, Connect.socket_library)
         end
       end
 

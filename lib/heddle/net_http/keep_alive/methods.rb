@@ -3,7 +3,7 @@
 module Heddle
   module NetHTTP
     module KeepAlive
-      # Methods of Net::HTTP, by {Replacing}. `def`, because other Ractors cannot call methods made of a block.
+      # Methods of Net::HTTP, by {MethodReplacement}. `def`, because other Ractors cannot call methods made of a block.
       module Methods
         # A session that ends leaves its connection to the next one.
         def do_finish

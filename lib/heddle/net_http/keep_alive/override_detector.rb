@@ -42,7 +42,7 @@ module Heddle
 
             every?(klass.instance_method(name), library)
           end
-          plain && Connecting.unpatched?(library)
+          plain && Connect.unpatched?(library)
         end
 
         def unpatched?(http, name, library)
@@ -62,7 +62,7 @@ module Heddle
 
         # net-protocol may be a gem of its own.
         def folders(library)
-          (@folders ||= {})[library] ||= [[library, :HTTPVersion], [Connecting.spaces.fetch(library), :Protocol]]
+          (@folders ||= {})[library] ||= [[library, :HTTPVersion], [Connect.spaces.fetch(library), :Protocol]]
             .map { |place, name| File.join(File.dirname(place.const_source_location(name).first), "") }
         end
       end

@@ -5,11 +5,11 @@ module Heddle
     # `Net::HTTP#transport_request`. In Ruby, because C code cannot pass its block on without making an object.
     #
     # @api private
-    module Transporting
+    module TransportRequest
       # Notes that the library itself begins the request, and what its end says of a connection that may be kept.
       def transport_request(request, &block)
         socket = @socket
-        kept = Transporting.begun(self, socket, request)
+        kept = TransportRequest.begun(self, socket, request)
         exchange = KeepAlive::Exchange.new(request) if kept && request.body_stream
         response = transport_request_without_heddle(request, &block)
         KeepAlive.settle(self, request, response, exchange&.sent) if kept
@@ -22,10 +22,10 @@ module Heddle
         KeepAlive.settle(self, request, response, exchange.sent)
         response
       ensure
-        Transporting.ended(self)
+        TransportRequest.ended(self)
       end
       private :transport_request
     end
-    private_constant :Transporting
+    private_constant :TransportRequest
   end
 end

@@ -6,14 +6,14 @@ module Heddle
     # setters that the options name. This module lists them once for each class.
     #
     # @api private
-    module Starting
+    module Start
       # Copied to the singleton class. `def`, because other Ractors cannot call methods made of a block.
       module Methods
         ruby2_keywords def start(address, *arguments, &block) # what a program had put there may take keywords
           options = Hash.try_convert(arguments.last)
           # A Hash of another class, such as Rails', may find keys that it does not list.
           plain = options.nil? || Library.exact?(options, Hash)
-          unless plain && arguments.size <= (options ? 6 : 1) && Library.starts?(self)
+          unless plain && arguments.size <= (options ? 6 : 1) && Library.http_of(self, :transport)
             return start_without_heddle(address, *arguments, &block)
           end
           return new(address, arguments[0], :ENV, nil, nil, nil).start(&block) unless options
@@ -22,7 +22,7 @@ module Heddle
           port ||= https_default_port if options[:use_ssl]
           proxy = [:ENV] if proxy.empty?
           http = new(address, port, proxy[0], proxy[1], proxy[2], proxy[3])
-          Starting.set(http, options)
+          Start.set(http, options)
           http.start(&block)
         end
       end
@@ -58,6 +58,6 @@ module Heddle
         end
       end
     end
-    private_constant :Starting
+    private_constant :Start
   end
 end

@@ -7,7 +7,7 @@ module Heddle
     # of the name, too.
     #
     # @api private
-    module Connecting
+    module Connect
       # Copied to the class. `def`, because other Ractors cannot call methods made of a block.
       module Methods
         def connect
@@ -28,16 +28,16 @@ module Heddle
               session = KeepAlive.offer_session(self, key)
             end
           end
-          http = Library.http_of(self)
-          if !http || !Connecting.usual?(@open_timeout)
+          http = Library.http_of(self, :transport)
+          if !http || !Connect.handles?(@open_timeout)
             connect_without_heddle
-          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connecting.unpatched?(http) ||
-              !Connecting.directly(self, http, @open_timeout) { |socket|
-                @socket = Connecting.buffered(self, socket)
+          elsif @debug_output || @local_host || @local_port || use_ssl? || !Connect.unpatched?(http) ||
+              !Connect.directly(self, http, @open_timeout) { |socket|
+                @socket = Connect.buffered(self, socket)
                 @last_communicated = nil
                 on_connect
               }
-            Connecting.bounded(@open_timeout) { connect_without_heddle }
+            Connect.bounded(@open_timeout) { connect_without_heddle }
           end
           KeepAlive.opened(self, key, session) if key
         end
@@ -78,7 +78,7 @@ module Heddle
         end
 
         # How the library takes 0, less, or no number depends on the versions of Ruby and the library.
-        def usual?(seconds) = seconds.nil? || ((Float === seconds || Integer === seconds) && seconds.positive?)
+        def handles?(seconds) = seconds.nil? || ((Float === seconds || Integer === seconds) && seconds.positive?)
 
         # With the cause that the library's error has.
         def fail_late(klass, address, port, http, space)
@@ -151,6 +151,6 @@ module Heddle
         end
       end
     end
-    private_constant :Connecting
+    private_constant :Connect
   end
 end

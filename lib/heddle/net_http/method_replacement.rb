@@ -29,7 +29,7 @@ module Heddle
     # classes that work, and the next {Heddle::NetHTTP.enable} takes the steps that are missing.
     #
     # @api private
-    module Replacing
+    module MethodReplacement
       class << self
         # @param place [Module] that has the methods
         # @param ours [Module] that has ours, under the same names
@@ -72,6 +72,6 @@ module Heddle
         end
       end
     end
-    private_constant :Replacing
+    private_constant :MethodReplacement
   end
 end

@@ -6,7 +6,7 @@ module Heddle
     # fifth of the CPU time of a request on a new connection. The method made here sets the same variables to the same
     # values, in the same order, by assignments. It takes 1.3 µs instead of 3.0 on Ruby 3.1, and 2.7 instead of 8.5 on
     # 4.0, of some 22 µs for a session on a kept connection. C code has no caches for the forty variables.
-    module Making
+    module Initializer
       class << self
         # @return [Module] with the method; without it where the objects of the installed version have a variable whose
         #   value is unknown here
@@ -31,7 +31,8 @@ module Heddle
         def configurable?(http) = http.respond_to?(:default_configuration)
 
         def text(http, values)
-          wanted = "Library.makes?(self)#{" && !self.class.default_configuration" if configurable?(http)}"
+          wanted = "Library.http_of(self, :initializer)"
+          wanted += " && !self.class.default_configuration" if configurable?(http)
           <<~RUBY
             def initialize(address, port = nil)
               return initialize_without_heddle(address, port) unless #{wanted}
@@ -52,6 +53,6 @@ module Heddle
         end
       end
     end
-    private_constant :Making
+    private_constant :Initializer
   end
 end
