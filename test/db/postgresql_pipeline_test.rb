@@ -21,7 +21,7 @@ module PostgreSQLPipelineSuite
     end
   end
 
-  # All requests leave in one flight, and the server sees the last one before it has answered the first.
+  # All requests leave in one round trip, and the server sees the last one before it has answered the first.
   def test_a_hundred_queries_take_one_round_trip
     with_db do |db|
       db.query("select 1")

@@ -196,7 +196,7 @@ module Statements
     def test_after_a_transaction_that_only_reads
       in_host_with do |db|
         statement = kept(db, insert, 3)
-        db.driver.send(:note_needs, query_only: true)
+        db.driver.send(:attend, query_only: true)
         assert_equal 1, statement.query(4).affected_rows
       end
     end

@@ -15,6 +15,8 @@ class VocabularyTest < Minitest::Test
     /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator",
     /SQLite.{0,4}(?:Line|Turn|Refusals|Shape)\b|sqlite_shape|@shape\b|MySQL2::Line\b|\bBounds\.new/ =>
       "WaitQueue, Waiter, ErrorMap, Columns, description, SocketWatch, PGRange",
+    /query_keeping|run_keeping|keep_arrived|kept_notification|\bflights\b|in one flight/ =>
+      "query_prepared, run_named, consume_input, queued_notification, round trips",
     /NetHTTP::(?:Making|Starting|Transporting|Replacing|Connecting)\b|of_shadow|@shadow|\bmakes\?|Library\.starts\?/ =>
       "Initializer, Start, TransportRequest, MethodReplacement, Connect, replacement"
   }.freeze

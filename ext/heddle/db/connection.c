@@ -304,8 +304,8 @@ static VALUE check_transaction(VALUE self, VALUE kind, VALUE sql)
     return Qnil;
 }
 
-/* @api private connection.note_state -> nil. Notes that a statement which succeeded has ended the transaction. */
-static VALUE note_state(VALUE self)
+/* @api private connection.record_state -> nil. Notes that a statement which succeeded has ended the transaction. */
+static VALUE record_state(VALUE self)
 {
     struct connection *connection = connection_of(self);
     if (in_block(connection) && NIL_P(connection->failure) && !in_transaction(connection))
@@ -313,11 +313,11 @@ static VALUE note_state(VALUE self)
     return Qnil;
 }
 
-/* @api private connection.note(result, sql) -> result. Raises a server's error. */
-static VALUE note(VALUE self, VALUE result, VALUE sql)
+/* @api private connection.checked(result, sql) -> result. Raises a server's error. */
+static VALUE checked(VALUE self, VALUE result, VALUE sql)
 {
-    if (is_refusal(result)) return rb_funcall(self, rb_intern("note_refusal"), 2, result, sql);
-    note_state(self);
+    if (is_refusal(result)) return rb_funcall(self, rb_intern("raise_refusal"), 2, result, sql);
+    record_state(self);
     return result;
 }
 
@@ -336,29 +336,30 @@ static VALUE cached(VALUE cache, VALUE sql)
     return statement;
 }
 
-static VALUE perform_new(VALUE self, VALUE sql, VALUE arguments, bool keeps)
+static VALUE perform_new(VALUE self, VALUE sql, VALUE arguments, bool caches)
 {
     const struct connection *connection = connection_of(self);
     VALUE kind = is_plain(connection, sql) ? plain : rb_funcall(connection->driver, rb_intern("kind"), 1, sql);
     refuse_unsendable(self, connection, kind, sql);
     if (kind != plain && RTEST(rb_funcall(connection->driver, rb_intern("invalidates?"), 1, kind)))
         rb_funcall(connection->cache, rb_intern("clear"), 0);
-    if (keeps && (kind == plain || kind == calling)) return rb_funcall(self, rb_intern("keep"), 2, sql, arguments);
+    if (caches && (kind == plain || kind == calling))
+        return rb_funcall(self, rb_intern("cache_statement"), 2, sql, arguments);
     if (kind == plain && connection->operations && connection->operations->query)
         return connection->operations->query(connection->link, sql, arguments);
     return rb_funcall(connection->driver, rb_intern("query"), 2, sql, arguments);
 }
 
-static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE watch, bool keeps)
+static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE watch, bool caches)
 {
     const struct connection *connection = connection_of(self);
-    VALUE result, prepared = keeps && RB_TYPE_P(sql, T_STRING) ? cached(connection->cache, sql) : Qnil;
-    if (NIL_P(prepared)) return note(self, perform_new(self, sql, arguments, keeps), sql);
+    VALUE result, prepared = caches && RB_TYPE_P(sql, T_STRING) ? cached(connection->cache, sql) : Qnil;
+    if (NIL_P(prepared)) return checked(self, perform_new(self, sql, arguments, caches), sql);
     if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     refuse_unsendable(self, connection, plain, sql); // its kind was looked at when it was prepared
     result = connection_run(connection, prepared, arguments, may_run(connection, prepared));
     if (is_refusal(result)) result = rb_funcall(self, rb_intern("run_if_stale"), 3, sql, arguments, result);
-    return note(self, result, sql);
+    return checked(self, result, sql);
 }
 
 static bool keeps_now(const struct connection *connection, bool virtual)
@@ -414,7 +415,7 @@ static VALUE perform_prepared(VALUE self, VALUE statement, VALUE prepared, VALUE
     if (!direct || !NIL_P(watch)) direct = may_run(connection, prepared); // Ruby code has run
     VALUE result = connection_run(connection, prepared, arguments, direct);
     if (is_refusal(result)) return rb_funcall(self, rb_intern("finish_statement"), 3, statement, arguments, result);
-    note_state(self);
+    record_state(self);
     return result;
 }
 
@@ -534,8 +535,8 @@ void db_connection_init(VALUE db)
     rb_define_private_method(connection, "perform", perform, 4);
     rb_define_private_method(connection, "perform_prepared", perform_prepared, 4);
     rb_define_private_method(connection, "check_transaction", check_transaction, 2);
-    rb_define_private_method(connection, "note", note, 2);
-    rb_define_private_method(connection, "note_state", note_state, 0);
+    rb_define_private_method(connection, "checked", checked, 2);
+    rb_define_private_method(connection, "record_state", record_state, 0);
     rb_define_private_method(connection, "busy?", busy_p, 0);
     rb_define_private_method(connection, "reserve", reserve, 0);
     rb_define_private_method(connection, "leave", leave_reserved, 0);

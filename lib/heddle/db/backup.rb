@@ -29,7 +29,7 @@ module Heddle
             yield done, all if block_given?
             sleep(0) # others have a turn
           end
-          note(copied, "backup")
+          checked(copied, "backup")
         end
         self
       end

@@ -123,7 +123,7 @@ module Heddle
         cursor = measured(watch) do
           exchange(sql) do
             check_transaction(@driver.kind(sql), sql)
-            note(@driver.open_cursor(sql, arguments), sql)
+            checked(@driver.open_cursor(sql, arguments), sql)
           end
         end
         each_fetched(cursor, fetch, sql, watch) { |row| yield row }
@@ -143,7 +143,7 @@ module Heddle
 
       # @return [Boolean] whether the server answers
       def ping
-        exchange { note(@driver.ping, "ping") }
+        exchange { checked(@driver.ping, "ping") }
         true
       end
 
@@ -303,7 +303,7 @@ module Heddle
       def settle(lost)
         @driver.abandon(lost)
       ensure
-        note_interruption unless closed?
+        record_interruption unless closed?
       end
 
       def loss(error)
@@ -338,7 +338,7 @@ module Heddle
           statement.plain = kind == :plain
         end
         check_transaction(kind, sql)
-        handle = kept = statement.handle
+        handle = cached = statement.handle
         unless @driver.owns?(handle) && !statement.expired? # the session was reset since, and all its statements closed
           unless statement.of?(self)
             raise StatementClosed, "this statement belongs to another connection: #{sql}"
@@ -346,30 +346,30 @@ module Heddle
 
           statement.renew(handle = prepared(sql))
         end
-        watch.cached = true if watch && handle.equal?(kept)
+        watch.cached = true if watch && handle.equal?(cached)
         handle
       end
 
       # Called for a statement that the server has refused.
       def finish_statement(statement, arguments, error)
         sql = statement.sql
-        return note(error, sql) unless @driver.stale?(error)
+        return checked(error, sql) unless @driver.stale?(error)
         return lose(statement, error) if in_transaction?
 
         statement.renew(handle = prepared(sql))
-        note(@driver.execute(handle, arguments), sql)
+        checked(@driver.execute(handle, arguments), sql)
       end
 
       # The transaction has failed, and nothing can be prepared in it: the caller's next one may succeed.
       def lose(statement, error)
         statement.expire
         error.stale = @driver.failed?
-        note(error, statement.sql)
+        checked(error, statement.sql)
       end
 
       # @return [Object] the statement, as the driver has it
       def prepared(sql)
-        note(@driver.prepare(sql), sql)
+        checked(@driver.prepare(sql), sql)
       end
 
       # A text of which somebody is told.
@@ -417,9 +417,9 @@ module Heddle
       end
 
       # Runs a statement that stays prepared from now on.
-      def keep(sql, arguments)
+      def cache_statement(sql, arguments)
         sql = sql.dup.freeze unless sql.frozen? # others may change it while the statement runs
-        handle, result = @driver.query_keeping(sql, arguments)
+        handle, result = @driver.query_prepared(sql, arguments)
         @cache[sql] = handle if handle
         result
       end
@@ -429,7 +429,7 @@ module Heddle
         return error unless @driver.stale?(error)
 
         @cache.delete(sql)
-        return keep(sql, arguments) unless in_transaction?
+        return cache_statement(sql, arguments) unless in_transaction?
 
         error.stale = @driver.failed?
         error
@@ -438,7 +438,7 @@ module Heddle
       def each_fetched(cursor, fetch, sql, watch)
         watch&.rows = 0
         loan = @loans
-        until (rows = measured(watch) { exchange(sql) { note(cursor.fetch(fetch), sql) } }).empty?
+        until (rows = measured(watch) { exchange(sql) { checked(cursor.fetch(fetch), sql) } }).empty?
           watch.rows += rows.size if watch
           rows.each { |row| yield row }
           # The reader of an Enumerator may come back when the connection is another one's.
@@ -449,14 +449,14 @@ module Heddle
         watch&.done(nil)
       end
 
-      def note_refusal(error, sql)
-        note_answer(error, sql)
+      def raise_refusal(error, sql)
+        record_answer(error, sql)
         raise Placeholders.explained(@driver, error, sql)
       end
 
       # @return [TransactionError, nil] the error of the queries that a pipeline may not send any more
-      def note_answer(result, sql)
-        return note_state unless result.is_a?(ServerError)
+      def record_answer(result, sql)
+        return record_state unless result.is_a?(ServerError)
 
         unless result.sql
           result.sql = sql
@@ -465,7 +465,7 @@ module Heddle
         give_up(result) if @driver.final?(result)
         return unless (open = in_transaction?) || !@frames.empty?
 
-        note_effect(result)
+        record_effect(result)
         if open && !in_transaction?
           result.ended_transaction = true
           unsent(result)

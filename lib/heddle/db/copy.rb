@@ -38,7 +38,7 @@ module Heddle
           during_copy { yield begun }
           exchange do
             complete = true
-            note(begun.finish(nil), sql)
+            checked(begun.finish(nil), sql)
           end
         ensure
           give_copy_up(begun, sql) if begun && !complete
@@ -76,7 +76,7 @@ module Heddle
         ensure
           drop_copy if begun && !complete
         end
-        exchange(sql) { note(begun.result, sql) }
+        exchange(sql) { checked(begun.result, sql) }
       end
 
       private
@@ -87,7 +87,7 @@ module Heddle
         need_driver(kind)
         exchange do
           check_transaction(:plain, sql)
-          yield note(@driver.public_send(kind, sql, **options), sql)
+          yield checked(@driver.public_send(kind, sql, **options), sql)
           reserve
         end
       end
@@ -108,7 +108,7 @@ module Heddle
         return drop_copy if closed?
 
         Heddle.shield(GIVE_UP_TIME) do
-          exchange(sql) { note_answer(copy.finish("the client gave the COPY up"), sql) }
+          exchange(sql) { record_answer(copy.finish("the client gave the COPY up"), sql) }
         end
       rescue Error, IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
         drop_copy

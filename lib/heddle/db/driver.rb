@@ -48,8 +48,8 @@ module Heddle
          serializable: "SERIALIZABLE"}.freeze
       private_constant :ISOLATION
 
-      # The kinds of statements that are kept prepared, see {#kind}.
-      KEPT = %i[plain calling].freeze
+      # The kinds of statements that are cached, see {#kind}.
+      CACHED = %i[plain calling].freeze
 
       # @return [String] the database and its address, for messages; never a password
       def description = raise(NotImplementedError)
@@ -59,19 +59,19 @@ module Heddle
 
       # Classifies a statement that is about to be sent, and notes what it may do to the session.
       # @return [Symbol] :plain (reads or writes rows); :calling (the same, but it calls functions that may change the
-      #   session, see {#session_unknown?}; these two alone are kept prepared); :session (plain, but
+      #   session, see {#session_unknown?}; these two alone are cached); :session (plain, but
       #   it may change the session); :commit (it would end a transaction, which {Connection} refuses inside one);
       #   :other
       # @raise [ArgumentError, TypeError] for a statement that cannot be sent
       def kind(sql) = raise(NotImplementedError)
 
-      # Runs a statement that is not kept.
+      # Runs a statement that is not cached.
       # @return [Result, ServerError]
       def query(sql, arguments) = raise(NotImplementedError)
 
       # @return [(Object, Result), (Object, ServerError), (nil, Result), (nil, ServerError)] the statement, which
       #   stays prepared, and its result; nil where it could not be prepared
-      def query_keeping(sql, arguments) = raise(NotImplementedError)
+      def query_prepared(sql, arguments) = raise(NotImplementedError)
 
       # @return [Object, ServerError] the statement: it has +parameters+ (Integer), +parameter_types+ and +columns+,
       #   each an Array of {Column}, an object with such a +to_a+, or nil
@@ -313,7 +313,7 @@ module Heddle
         def next_notification(seconds) = raise(NotImplementedError)
 
         # @return [Object, nil] the oldest that came during queries
-        def kept_notification = raise(NotImplementedError)
+        def queued_notification = raise(NotImplementedError)
 
         # @return [String] a statement
         def listen_sql(channel) = raise(NotImplementedError)

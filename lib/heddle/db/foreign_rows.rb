@@ -26,10 +26,10 @@ module Heddle
       # @api private
       def each_batch(sql, arguments, fetch:)
         watch = watch_for(sql)
-        cursor = measured(watch) { exchange(sql) { note(open_cursor(sql, arguments), sql) } }
+        cursor = measured(watch) { exchange(sql) { checked(open_cursor(sql, arguments), sql) } }
         watch&.rows = 0
         first = true
-        until (rows = measured(watch) { exchange(sql) { note(cursor.fetch(fetch), sql) } }).empty? && !first
+        until (rows = measured(watch) { exchange(sql) { checked(cursor.fetch(fetch), sql) } }).empty? && !first
           first = false
           watch.rows += rows.size if watch
           yield rows, cursor.columns
@@ -49,7 +49,7 @@ module Heddle
         kind = @driver.kind(sql)
         check_transaction(kind, sql)
         @cache.clear if kind != :plain && @driver.invalidates?(kind)
-        note(@driver.command(sql), sql)
+        checked(@driver.command(sql), sql)
       end
 
       def open_cursor(sql, arguments)

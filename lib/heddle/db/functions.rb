@@ -87,7 +87,9 @@ module Heddle
           raise ArgumentError, "create_#{kind} needs a name of 1 to 255 bytes, without a NUL: got #{name.inspect}"
         end
 
-        exchange { note(@driver.define_function(kind, name, [arity, -1].max, callable, **options), "create_#{kind}") }
+        exchange do
+          checked(@driver.define_function(kind, name, [arity, -1].max, callable, **options), "create_#{kind}")
+        end
         self
       end
     end

@@ -78,7 +78,7 @@ module Heddle
         need_driver(:wait_for_notification, :next_notification)
         timeout = Options.seconds(:timeout, timeout) unless timeout == 0
         exchange do
-          if (kept = @driver.kept_notification)
+          if (kept = @driver.queued_notification)
             next kept
           end
 
@@ -86,7 +86,7 @@ module Heddle
             raise TransactionError, "the server sends notifications only between transactions: end this one first"
           end
 
-          note(@driver.next_notification(timeout), "wait for a notification")
+          checked(@driver.next_notification(timeout), "wait for a notification")
         end
       end
 

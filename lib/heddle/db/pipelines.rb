@@ -2,7 +2,7 @@
 
 module Heddle
   module DB
-    # Several queries of a connection in one flight.
+    # Several queries of a connection in one round trip.
     module Pipelines
       # Queries that are sent before an answer is read.
       MOST_UNANSWERED = 100
@@ -89,8 +89,8 @@ module Heddle
       # Runs a batch of a pipeline, and returns results and errors.
       def run_batch(requests)
         kinds = checked_kinds(requests)
-        plain = kinds.all? { |kind| kind == :session || Driver::KEPT.include?(kind) }
-        results = @driver.batch(requests, plain) { |result, index| note_answer(result, requests[index].first) }
+        plain = kinds.all? { |kind| kind == :session || Driver::CACHED.include?(kind) }
+        results = @driver.batch(requests, plain) { |result, index| record_answer(result, requests[index].first) }
         results.each_with_index do |result, index|
           results[index] = Placeholders.explained(@driver, result, requests[index].first) if result.is_a?(Exception)
         end
@@ -105,7 +105,7 @@ module Heddle
           end
 
           results, failure = @driver.atomic_batch(requests)
-          failure ? undone(requests, results.size, failure) : results.tap { note_state }
+          failure ? undone(requests, results.size, failure) : results.tap { record_state }
         end
         yield results
         raise Placeholders.explained(@driver, failure, failure.sql) if failure
@@ -117,7 +117,7 @@ module Heddle
       def undone(requests, ran, failure)
         at_commit = ran == requests.size
         failure.statement_number = ran + 1 unless at_commit
-        note_answer(failure, at_commit ? "commit" : requests[ran].first)
+        record_answer(failure, at_commit ? "commit" : requests[ran].first)
         reason = "#{at_commit ? "the commit" : "statement #{ran + 1}"} of the pipeline failed (#{failure.message})"
         requests.each_index.map do |index|
           next failure if index == ran

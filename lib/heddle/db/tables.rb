@@ -26,7 +26,7 @@ module Heddle
         watched(what = name ? "look for a table" : "list the tables") do
           exchange do
             check_transaction(:plain, what)
-            note(@driver.tables(schema, name), what)
+            checked(@driver.tables(schema, name), what)
           end
         end
       end

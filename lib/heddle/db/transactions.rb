@@ -151,7 +151,7 @@ module Heddle
 
           frame.savepoint = "heddle_#{@frames.size}"
           control("savepoint") do
-            note(@driver.savepoint(frame.savepoint), "savepoint").tap { @frames << frame }
+            checked(@driver.savepoint(frame.savepoint), "savepoint").tap { @frames << frame }
           end
         end
       end
@@ -168,7 +168,7 @@ module Heddle
         self.holder = Connection.holder
         @pool&.enter(holder, self)
         results = @driver.begin_transaction(**options)
-        results.each { |result| note(result, "start transaction") }
+        results.each { |result| checked(result, "start transaction") }
         raise TransactionError, "the server did not begin a transaction" unless in_transaction?
 
         results.last
@@ -190,11 +190,11 @@ module Heddle
         raise_failure if failure
         if frame.savepoint
           control("release savepoint") do
-            note(@driver.release_savepoint(frame.savepoint), "release savepoint").tap { @frames.pop }
+            checked(@driver.release_savepoint(frame.savepoint), "release savepoint").tap { @frames.pop }
           end
         else
           control("commit") do
-            note(@driver.commit, "commit").tap do
+            checked(@driver.commit, "commit").tap do
               @committed = true
               drop_frames
             end
@@ -209,13 +209,13 @@ module Heddle
           forget_transaction if @frames.empty?
         elsif frame.savepoint
           control("rollback to savepoint", anyway: true) do
-            note(@driver.rollback_to_savepoint(frame.savepoint), "rollback to savepoint").tap do
+            checked(@driver.rollback_to_savepoint(frame.savepoint), "rollback to savepoint").tap do
               @frames.pop
               forget_failure
             end
           end
         else
-          control("rollback", anyway: true) { note(@driver.rollback, "rollback").tap { drop_frames } }
+          control("rollback", anyway: true) { checked(@driver.rollback, "rollback").tap { drop_frames } }
         end
       ensure
         cut(depth) if depth && closed?
@@ -290,7 +290,7 @@ module Heddle
       end
 
       # Notes an error's effect on the transaction.
-      def note_effect(error)
+      def record_effect(error)
         effect = @driver.effect_of(error)
         return if effect == :none || @frames.empty?
 
@@ -301,7 +301,7 @@ module Heddle
       # Notes the state of the transaction after an interrupted statement, if the connection stays open: SQLite rolls
       # the transaction of an interrupted write back, and PostgreSQL lets it fail. Later statements of the block must
       # not run outside the transaction.
-      def note_interruption
+      def record_interruption
         return if @frames.empty?
         return self.failure ||= "the interruption of a statement rolled it back" unless in_transaction?
 

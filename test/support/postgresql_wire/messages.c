@@ -4,7 +4,7 @@
 #include "wire/postgresql/messages.h"
 #include "wire/postgresql/requests.h"
 
-// A statement with one parameter, prepared and run in one flight.
+// A statement with one parameter, prepared and run in one round trip.
 void one_flight(struct pg_span sql, struct pg_span value)
 {
     static const uint8_t formats[] = {PG_TEXT}, result_formats[] = {PG_BINARY};

@@ -119,22 +119,22 @@ static VALUE set_noticing(VALUE self, VALUE value)
     return value;
 }
 
-static VALUE keep_arrived_body(struct db_exchange *exchange)
+static VALUE consume_input_body(struct db_exchange *exchange)
 {
     static const char *const names[] = {"nothing", "part", "message", "gone"};
     exchange->unsent = true;
-    return ID2SYM(rb_intern(names[postgresql_keep_arrived(exchange->link)]));
+    return ID2SYM(rb_intern(names[postgresql_consume_input(exchange->link)]));
 }
 
-/* @api private link.keep_arrived -> :nothing, :part, :message or :gone. Keeps the notices and notifications that have
+/* @api private link.consume_input -> :nothing, :part, :message or :gone. Keeps the notices and notifications that have
  * arrived, without waiting; :message is of another kind. */
-static VALUE keep_arrived(VALUE self)
+static VALUE consume_input(VALUE self)
 {
-    struct db_exchange exchange = {.self = self, .body = keep_arrived_body, .unasked = true};
+    struct db_exchange exchange = {.self = self, .body = consume_input_body, .unasked = true};
     return postgresql_exchange(&exchange);
 }
 
-/* @api private link.wait_for_more(seconds) -> true or false. Waits until more has arrived than what keep_arrived left;
+/* @api private link.wait_for_more(seconds) -> true or false. Waits until more has arrived than what consume_input left;
  * seconds: nil for no limit. An exception leaves the link as it was. */
 static VALUE wait_for_more(VALUE self, VALUE seconds)
 {
@@ -142,7 +142,7 @@ static VALUE wait_for_more(VALUE self, VALUE seconds)
     struct postgresql_link *link = postgresql_link_of(self);
     struct stream *stream = stream_of(link->base.stream);
     budget_give_way();                              // the server may send without end, so that no wait lets others run
-    if (postgresql_has_message(link)) return Qtrue; // keep_arrived leaves what is too much for one call
+    if (postgresql_has_message(link)) return Qtrue; // consume_input leaves what is too much for one call
     size_t buffered;
     stream_buffered(stream, &buffered);
     bool found = stream_wait_for_more(stream, buffered, span);
@@ -366,7 +366,7 @@ static VALUE read_prepared(struct db_exchange *exchange, VALUE prepared)
     return result;
 }
 
-static VALUE run_keeping_body(struct db_exchange *exchange)
+static VALUE run_named_body(struct db_exchange *exchange)
 {
     struct postgresql_link *link = exchange->link;
     exchange->unsent = true;
@@ -382,12 +382,12 @@ static VALUE run_keeping_body(struct db_exchange *exchange)
     return rb_assoc_new(postgresql_statement_of(prepared)->open ? prepared : Qnil, result);
 }
 
-/* @api private link.run_keeping(sql, arguments) -> [Prepared or nil, Result or an error] */
-static VALUE run_keeping(VALUE self, VALUE sql, VALUE arguments)
+/* @api private link.run_named(sql, arguments) -> [Prepared or nil, Result or an error] */
+static VALUE run_named(VALUE self, VALUE sql, VALUE arguments)
 {
     arguments = postgresql_settled(self, sql, arguments, Qnil);
     if (!RB_TYPE_P(arguments, T_ARRAY)) return rb_assoc_new(Qnil, arguments);
-    return postgresql_exchange_with(self, run_keeping_body, sql, arguments);
+    return postgresql_exchange_with(self, run_named_body, sql, arguments);
 }
 
 static VALUE prepare_body(struct db_exchange *exchange)
@@ -413,7 +413,7 @@ static VALUE prepare(VALUE self, VALUE sql)
     return postgresql_exchange_with(self, prepare_body, sql, Qnil);
 }
 
-// If the arguments have other types than the statement was prepared for, it is prepared again in the same flight: a
+// If the arguments have other types than the statement was prepared for, it is prepared again in the same round trip: a
 // statement gives the same result whether it was kept or not.
 static VALUE run_body(struct db_exchange *exchange)
 {
@@ -596,7 +596,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "notifications", notifications, 0);
     rb_define_method(link, "notification", notification, 0);
     rb_define_method(link, "noticing=", set_noticing, 1);
-    rb_define_method(link, "keep_arrived", keep_arrived, 0);
+    rb_define_method(link, "consume_input", consume_input, 0);
     rb_define_method(link, "wait_for_more", wait_for_more, 1);
     rb_define_method(link, "parameter_types", parameter_types, 2);
     rb_define_method(link, "send_new", send_new, 2);
@@ -605,7 +605,7 @@ void postgresql_commands_init(void)
     rb_define_method(link, "run_own", run_own, 2);
     rb_define_method(link, "open_portal", open_portal, 4);
     rb_define_method(link, "fetch", fetch, 3);
-    rb_define_method(link, "run_keeping", run_keeping, 2);
+    rb_define_method(link, "run_named", run_named, 2);
     rb_define_method(link, "prepare", prepare, 1);
     rb_define_method(link, "run", postgresql_run, 2);
     rb_define_method(link, "run_text", run_text, 1);

@@ -207,7 +207,7 @@ static VALUE flush_body(struct db_exchange *exchange)
     struct stream *stream = stream_of(link->base.stream);
     append_data(copy);
     stream_flush(stream);
-    enum postgresql_arrived arrived = postgresql_keep_arrived(link);
+    enum postgresql_arrived arrived = postgresql_consume_input(link);
     if (arrived == POSTGRESQL_GONE) stream_need(stream, 1);
     if (arrived != POSTGRESQL_MESSAGE) return Qnil;
     struct postgresql_copy_end end = {.error = Qnil};

@@ -290,7 +290,7 @@ bool postgresql_has_message(struct postgresql_link *link)
     return pg_message(p + link->base.pending, p + buffered, &message) == PG_DONE;
 }
 
-enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link)
+enum postgresql_arrived postgresql_consume_input(struct postgresql_link *link)
 {
     struct stream *stream = stream_of(link->base.stream);
     db_link_consume(&link->base, stream);

@@ -108,7 +108,7 @@ enum postgresql_arrived {
     POSTGRESQL_MESSAGE, // of another kind
     POSTGRESQL_GONE     // the server has closed the connection
 };
-enum postgresql_arrived postgresql_keep_arrived(struct postgresql_link *link);
+enum postgresql_arrived postgresql_consume_input(struct postgresql_link *link);
 
 // The oldest notification that was kept, [channel, payload, process]; nil for none.
 VALUE postgresql_take_notification(struct postgresql_link *link);

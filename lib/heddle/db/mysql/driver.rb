@@ -90,7 +90,7 @@ module Heddle
 
         def kind(sql)
           kind = Link.kind_of(sql)
-          @session&.note(kind, sql) unless kind == :plain
+          @session&.record(kind, sql) unless kind == :plain
           kind
         end
 
@@ -110,7 +110,7 @@ module Heddle
           result
         end
 
-        def query_keeping(sql, arguments) = run_new(sql, arguments, keep: true)
+        def query_prepared(sql, arguments) = run_new(sql, arguments, cached: true)
 
         def prepare(sql)
           result = prepare_once(sql)
@@ -142,7 +142,7 @@ module Heddle
         def final?(error) = Link.final?(error)
 
         def open_cursor(sql, arguments)
-          handle, result = run_new(sql, arguments, keep: true, cursor: true)
+          handle, result = run_new(sql, arguments, cached: true, cursor: true)
           if result.is_a?(ServerError)
             release(handle) if handle
             return result
@@ -274,16 +274,16 @@ module Heddle
         #
         # @return [(Prepared, Result), (Prepared, ServerError), (nil, Result), (nil, ServerError)] the statement if it
         #   is still prepared
-        def run_new(sql, arguments, keep: nil, cursor: nil)
+        def run_new(sql, arguments, cached: nil, cursor: nil)
           way = arguments.empty? ? Link.way_of(sql) : :prepared
           return [nil, run_text(sql, way)] unless way == :prepared
 
-          handle, result = run_prepared(sql, arguments, keep, cursor)
+          handle, result = run_prepared(sql, arguments, cached, cursor)
           text?(result, arguments) ? [nil, command(sql)] : [handle, unlimited(result)]
         end
 
-        def run_prepared(sql, arguments, keep, cursor)
-          both = @link.run_new(sql, arguments, keep, cursor)
+        def run_prepared(sql, arguments, cached, cursor)
+          both = @link.run_new(sql, arguments, cached, cursor)
           return both if both.is_a?(Array)
           return [nil, both] unless both.nil? || full?(both)
 
@@ -343,7 +343,7 @@ module Heddle
             "statements of all clients together have reached max_prepared_stmt_count. Raise it, or close statements"
         end
 
-        # Prepares the statements of a pipeline in one flight.
+        # Prepares the statements of a pipeline in one round trip.
         #
         # @return [Hash{String => Prepared, ServerError}] without those that go as text
         def prepare_all(requests)
@@ -362,10 +362,10 @@ module Heddle
         end
 
         # Reads the answers. An error with which the server closes the connection is the answer to all that follow.
-        def in_order(flights)
+        def in_order(requests)
           ended = nil
-          flights.map do |flight|
-            ended || yield(flight).tap { |answer| ended = answer if answer.is_a?(ServerError) && final?(answer) }
+          requests.map do |request|
+            ended || yield(request).tap { |answer| ended = answer if answer.is_a?(ServerError) && final?(answer) }
           end
         end
 
@@ -374,7 +374,7 @@ module Heddle
           requests.each_with_index.map do |(sql, arguments), index|
             next stopped if stopped
 
-            result = landed(send_one(sql, arguments, handles[sql]))
+            result = answer_to(send_one(sql, arguments, handles[sql]))
             stopped = yield result, index
             result
           end
@@ -382,18 +382,18 @@ module Heddle
 
         def run_together(requests, handles)
           results = []
-          flights = []
-          land = -> { results.concat(in_order(flights) { |flight| landed(flight) }) }
+          sent = []
+          receive = -> { results.concat(in_order(sent) { |request| answer_to(request) }) }
           requests.each do |sql, arguments|
-            flight = send_one(sql, arguments, handles[sql])
-            if flight == false # the statement is to be prepared for values of other types
-              land.call
-              flights.clear
-              flight = send_one(sql, arguments, handles[sql])
+            request = send_one(sql, arguments, handles[sql])
+            if request == false # the statement is to be prepared for values of other types
+              receive.call
+              sent.clear
+              request = send_one(sql, arguments, handles[sql])
             end
-            flights << flight
+            sent << request
           end
-          land.call
+          receive.call
         end
 
         # @return [Prepared, :text, false, Exception] whose answer is owed; false if nothing can be sent before the
@@ -411,11 +411,11 @@ module Heddle
           error
         end
 
-        def landed(flight)
-          case flight
-          when Prepared then @link.receive_result(flight)
+        def answer_to(request)
+          case request
+          when Prepared then @link.receive_result(request)
           when :text then @link.receive_text
-          else flight
+          else request
           end
         end
       end

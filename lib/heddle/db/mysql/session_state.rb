@@ -49,7 +49,7 @@ module Heddle
         # statement counts that is not known to make none.
         #
         # @param kind [Symbol] see {Link.kind_of}
-        def note(kind, sql)
+        def record(kind, sql)
           @touched ||= kind == :session || !@tracked || Link.leaves_traces?(sql)
         end
 

@@ -37,7 +37,7 @@ module Heddle
         end
 
         # @param names [Array<String, nil>] nil for one that the text does not tell
-        def note(names)
+        def record(names)
           names.each { |name| @unknown[name] = true unless @known[name] == false }
         end
 

@@ -75,7 +75,7 @@ module Heddle
         def kind(sql)
           kind = @link.kind_of(sql)
           refuse_copy(kind) if kind == :copy_in || kind == :copy_out
-          note_effects(sql, kind) unless kind == :plain
+          record_effects(sql, kind) unless kind == :plain
           kind
         end
 
@@ -95,9 +95,9 @@ module Heddle
           SimpleResults.complete(@link, @link.run_text(sql))
         end
 
-        def query_keeping(sql, arguments)
-          both = @link.run_keeping(sql, arguments)
-          skip_taken_names?(both.last) ? @link.run_keeping(sql, arguments) : both
+        def query_prepared(sql, arguments)
+          both = @link.run_named(sql, arguments)
+          skip_taken_names?(both.last) ? @link.run_named(sql, arguments) : both
         end
 
         def prepare(sql)
@@ -198,16 +198,16 @@ module Heddle
         # Each statement runs alone, with its own Sync. After an error in a transaction the server refuses the rest.
         def batch(requests, _plain)
           results = []
-          flights = []
+          unsent = []
           failure = nil
           receive = lambda do
-            while results.size < flights.size
-              results << batch_result(flights[results.size], requests[results.size].first, failure)
+            while results.size < unsent.size
+              results << batch_result(unsent[results.size], requests[results.size].first, failure)
               failure ||= results.last if results.last.is_a?(ServerError) && @link.failed?
             end
           end
           requests.each do |sql, arguments|
-            flights << send_in_batch(sql, arguments, receive)
+            unsent << send_in_batch(sql, arguments, receive)
           end
           receive.call
           results.each_with_index { |result, index| yield result, index }
@@ -241,7 +241,7 @@ module Heddle
 
         def failed? = @link.failed?
 
-        def kept_notification
+        def queued_notification
           (kept = @link.notification) && Notification.new(*kept)
         end
 
@@ -255,8 +255,8 @@ module Heddle
         def next_notification(seconds)
           till = seconds && Clock.now + seconds
           loop do
-            arrived = @link.keep_arrived
-            kept = kept_notification
+            arrived = @link.consume_input
+            kept = queued_notification
             return kept if kept
             return read_error if arrived == :message || arrived == :gone
 
@@ -322,7 +322,7 @@ module Heddle
         def healthy?
           return false unless @link.owed.zero? && !closed?
 
-          @stream.healthy? || @link.keep_arrived == :nothing
+          @stream.healthy? || @link.consume_input == :nothing
         rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
           false
         end
@@ -380,11 +380,11 @@ module Heddle
         end
 
         # What the statement may leave in the session.
-        def note_effects(sql, kind)
+        def record_effects(sql, kind)
           return @touched = true if kind == :session || kind == :other || @link.sets_config?(sql)
           return @touched = true if kind == :commit && @link.statements(sql) > 1
 
-          @calls.note(@link.calls(sql))
+          @calls.record(@link.calls(sql))
         end
 
         def refuse_copy(kind)
@@ -398,7 +398,7 @@ module Heddle
               "not: #{sql}"
           end
 
-          note_effects(sql, kind)
+          record_effects(sql, kind)
           options = CopyOptions.of(@link, sql)
           if kind == :copy_out && options[:encoding] && !raw
             raise ArgumentError, "the rows of this COPY are in an encoding of its own: leave the statement's " \
@@ -493,11 +493,11 @@ module Heddle
           error
         end
 
-        # @param flight [nil, Exception] nil if the answer is to be read
+        # @param unsent [Exception, nil] why the request was not sent; nil if its answer is to be read
         # @param failure [ServerError, nil] the error that failed the transaction
-        def batch_result(flight, sql, failure)
-          result = flight || @link.receive
-          return (failure && !flight && @link.undone(sql)) || result unless result.is_a?(ServerError)
+        def batch_result(unsent, sql, failure)
+          result = unsent || @link.receive
+          return (failure && !unsent && @link.undone(sql)) || result unless result.is_a?(ServerError)
 
           (failure && result.sql_state == REFUSED) ? not_run(failure) : result
         end

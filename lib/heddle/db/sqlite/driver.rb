@@ -101,7 +101,7 @@ module Heddle
           result || run_several(sql, arguments)
         end
 
-        def query_keeping(sql, arguments)
+        def query_prepared(sql, arguments)
           both = run_text(sql, arguments)
           return both if both.last
 
@@ -122,7 +122,7 @@ module Heddle
           @link.run(handle, arguments)
         ensure
           let_others_in unless @waiting.empty?
-          note_end if @writes && !in_transaction?
+          writer_ended if @writes && !in_transaction?
         end
 
         # The few texts of transactions stay prepared. Those of this driver leave nothing to the next user.
@@ -182,7 +182,7 @@ module Heddle
           @link.fetch_rows(cursor.handle, count)
         ensure
           let_others_in unless @waiting.empty?
-          note_end if @writes && !in_transaction?
+          writer_ended if @writes && !in_transaction?
         end
 
         def tables(schema, name)
@@ -248,7 +248,7 @@ module Heddle
           result = begin_as(reads ? :deferred : @options[:transaction])
           return [result] unless read_only && in_transaction?
 
-          note_needs(query_only: true)
+          attend(query_only: true)
           [result, set_query_only(true)]
         end
 
@@ -256,7 +256,7 @@ module Heddle
 
         # SQLite may have rolled the transaction back.
         def effect_of(error)
-          note_end if @writes && !in_transaction?
+          writer_ended if @writes && !in_transaction?
           super
         end
 
@@ -291,12 +291,12 @@ module Heddle
           @waiter&.wake
           ended = @writes || in_transaction?
           @link.close
-          note_end if ended && !@link.busy?
+          writer_ended if ended && !@link.busy?
         end
 
         # SQLite has stopped, nothing runs on, and nothing is owed: the connection goes on.
         def abandon(_lost)
-          note_end if @writes && !in_transaction?
+          writer_ended if @writes && !in_transaction?
         end
 
         private
@@ -375,7 +375,7 @@ module Heddle
           @link.run_new(sql, arguments)
         ensure
           let_others_in unless @waiting.empty?
-          note_end if @writes && !in_transaction?
+          writer_ended if @writes && !in_transaction?
         end
 
         # The same while others wait for the lock. Only SQLite knows whether this statement will want the lock, too: it
@@ -478,27 +478,27 @@ module Heddle
 
         def begin_as(mode)
           result = command("BEGIN #{mode.name.upcase}")
-          note_begin if mode != :deferred && in_transaction?
+          writer_began if mode != :deferred && in_transaction?
           result
         end
 
         # Another thread may close the connection meanwhile.
-        def note_begin
-          note_needs(writes: true)
+        def writer_began
+          attend(writes: true)
           @queue.writer = "task or thread #{Connection.holder.inspect}"
         ensure
-          note_end unless in_transaction?
+          writer_ended unless in_transaction?
         end
 
-        def note_end
-          note_needs(writes: false)
+        def writer_ended
+          attend(writes: false)
           @queue.writer = nil
           @queue.wake
         end
 
         # What this driver has to do before and after statements: it allows writes again, and tells of the end of a
         # writing transaction.
-        def note_needs(query_only: @query_only, writes: @writes)
+        def attend(query_only: @query_only, writes: @writes)
           @query_only = query_only
           @writes = writes
           @link.attended = @query_only || @writes
@@ -511,7 +511,7 @@ module Heddle
         end
 
         def allow_writes
-          note_needs(query_only: false)
+          attend(query_only: false)
           set_query_only(false)
         end
 

@@ -61,7 +61,7 @@ module Heddle
 
         def kind(sql)
           kind = @sql.kind(sql)
-          @session.note(kind, sql)
+          @session.record(kind, sql)
           kind
         end
 
@@ -78,10 +78,10 @@ module Heddle
           complete_run { |link| link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
         end
 
-        def query_keeping(sql, arguments)
+        def query_prepared(sql, arguments)
           handle = nil
-          result = complete_run(keep: true) { |link| handle = link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
-          return [noted(handle, sql), result] unless result.is_a?(ServerError)
+          result = complete_run(cached: true) { |link| handle = link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
+          return [with_calls(handle, sql), result] unless result.is_a?(ServerError)
 
           handle.release
           [nil, result]
@@ -96,13 +96,13 @@ module Heddle
             next refused(outcome) if outcome.is_a?(Calls::Failure)
 
             @active = nil
-            noted(handle, sql)
+            with_calls(handle, sql)
           end
         end
 
         def execute(handle, arguments)
-          @session.note_call if handle.calls
-          complete_run(keep: true) do |link|
+          @session.record_call if handle.calls
+          complete_run(cached: true) do |link|
             @lent = true
             link.execute(handle, arguments, ALL_ROWS)
           end
@@ -253,7 +253,7 @@ module Heddle
         private
 
         # A kept statement runs without another look at its text.
-        def noted(handle, sql)
+        def with_calls(handle, sql)
           handle.calls = @sql.calls?(sql)
           handle
         end
@@ -334,13 +334,13 @@ module Heddle
 
         # Runs a statement with all its rows and results.
         #
-        # @param keep [Boolean] whether the statement stays prepared
+        # @param cached [Boolean] whether the statement stays prepared
         # @return [Result, ServerError]
-        def complete_run(keep: false, &start)
+        def complete_run(cached: false, &start)
           timed do
             outcome = run(&start)
             result = outcome.is_a?(Calls::Failure) ? error_of(outcome) : results_of(outcome)
-            @active.release unless keep
+            @active.release unless cached
             @active = nil
             @lent = false
             result

@@ -32,12 +32,12 @@ module Heddle
         end
 
         # Notes a statement before it is sent.
-        def note(kind, sql)
+        def record(kind, sql)
           @changed ||= (kind == :plain) ? @sql.calls?(sql) : kind == :session || @sql.changes_session?(sql)
         end
 
         # Notes a kept statement with calls.
-        def note_call
+        def record_call
           @changed = true
         end
 
