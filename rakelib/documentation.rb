@@ -49,7 +49,7 @@ class Documentation
   end
 
   def ours?(object)
-    object.path.start_with?("Heddle") && !object.path.start_with?("Heddle::Compat")
+    object.path.start_with?("Heddle") && !object.path.start_with?("Heddle::RubyFixes", "Heddle::Resolver")
   end
 
   def unseen

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "scheduler"
-require_relative "integrations"
+require_relative "core/integrations"
 
 module Heddle
   autoload :FiberPool, "#{__dir__}/fiber_pool"

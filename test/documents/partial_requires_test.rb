@@ -25,6 +25,22 @@ class PartialRequiresTest < Minitest::Test
     end
   end
 
+  # Internal files are in folders: what lib/heddle itself has is for programs.
+  def test_each_file_alone
+    out = in_child(<<~RUBY, heddle: false, gems: true)
+      Dir["#{ROOT}/lib/heddle/*.rb"].each do |file|
+        Process.wait(fork do
+          require file
+        rescue LoadError
+          raise unless $!.message.match?(/needs the gem .* to your Gemfile/)
+        end)
+        puts file unless $?.success?
+      end
+      puts "all"
+    RUBY
+    assert_equal "all\n", out.out, out.err
+  end
+
   # A constant that an autoload may define says nothing of the rest.
   def test_a_part_behind_another_brings_the_whole
     out = in_child(<<~RUBY, heddle: false)

@@ -17,6 +17,7 @@ class VocabularyTest < Minitest::Test
       "WaitQueue, Waiter, ErrorMap, Columns, description, SocketWatch, PGRange",
     /query_keeping|run_keeping|keep_arrived|kept_notification|\bflights\b|in one flight/ =>
       "query_prepared, run_named, consume_input, queued_notification, round trips",
+    %r{\bCompat\b|heddle/compat\b|HEDDLE_COMPAT|Heddle::Drivers\b} => "RubyFixes, Resolver, DatabaseGems",
     /NetHTTP::(?:Making|Starting|Transporting|Replacing|Connecting)\b|of_shadow|@shadow|\bmakes\?|Library\.starts\?/ =>
       "Initializer, Start, TransportRequest, MethodReplacement, Connect, replacement"
   }.freeze

@@ -160,7 +160,7 @@ class ContractHooksTest < Minitest::Test
       require "socket"
       RAISE = Fiber.instance_method(:raise)
       require "heddle"
-      require "heddle/compat/interrupt_proxy"
+      require "heddle/ruby_fixes/interrupt_proxy"
       Proxy = Struct.new(:fiber, :active) do
         alias_method :alive?, :active
         def raise(error) = active ? RAISE.bind_call(fiber, error) : nil
@@ -222,7 +222,7 @@ class ContractHooksTest < Minitest::Test
     assert_match(/\A#<Class:\S+>#shown\n\z/, out)
   end
 
-  # Ruby < 4.0 calls neither; heddle/compat calls them instead.
+  # Ruby < 4.0 calls neither; heddle/ruby_fixes calls them instead.
   def test_contract_every_hook_is_there
     hooks = %i[close scheduler_close block unblock kernel_sleep io_wait process_wait fiber timeout_after address_resolve
       io_read io_write io_pread io_pwrite io_select yield fiber_interrupt]

@@ -26,8 +26,8 @@ class InterruptedCheckinTest < Minitest::Test
       connection = pool.checkout
       raw = connection.raw_connection
       raw.execute("begin") # what the interrupt leaves open
-      driver = Heddle.const_get(:Drivers).of(raw)
-      driver.stub(:clean?, ->(_) { raise Interrupted }) { assert_raises(Interrupted) { pool.checkin(connection) } }
+      gem = Heddle.const_get(:DatabaseGems).of(raw)
+      gem.stub(:clean?, ->(_) { raise Interrupted }) { assert_raises(Interrupted) { pool.checkin(connection) } }
       assert_equal 0, pool.stat[:busy]
       again = pool.checkout(1)
       refute_predicate raw, :transaction_active?

@@ -28,7 +28,7 @@ class AddressNamesTest < Minitest::Test
   end
 
   def test_without_the_patch_other_tasks_stop
-    text, gap = beside_a_heartbeat(WAYS["Addrinfo"], env: {"HEDDLE_COMPAT" => "off"})
+    text, gap = beside_a_heartbeat(WAYS["Addrinfo"], env: {"HEDDLE_RUBY_FIXES" => "off"})
     assert_equal '["nine.test", "http"]', text
     assert_operator gap, :>, 0.35, "Ruby #{RUBY_VERSION} does not have the defect: the patch need not be loaded"
   end

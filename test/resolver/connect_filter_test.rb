@@ -140,7 +140,7 @@ class ConnectFilterTest < Minitest::Test
   end
 
   def test_without_the_patches_of_ruby
-    out = assert_child(<<~RUBY, env: {"HEDDLE_COMPAT" => "off"})
+    out = assert_child(<<~RUBY, env: {"HEDDLE_RUBY_FIXES" => "off"})
       server = TCPServer.new("127.0.0.1", 0)
       port = server.addr[1]
       Heddle.connect_filter(Heddle::ConnectFilter::PUBLIC)

@@ -155,7 +155,7 @@ class LookUpsTest < Minitest::Test
   end
 
   def test_without_the_patch_ruby_takes_a_service_for_an_unknown_host
-    out = in_child(<<~RUBY, env: {"HEDDLE_COMPAT" => "off"}).out
+    out = in_child(<<~RUBY, env: {"HEDDLE_RUBY_FIXES" => "off"}).out
       Heddle.run { puts((Addrinfo.tcp("localhost", "http").ip_port rescue $!.message)) }
     RUBY
     refute_equal "80\n", out, "Ruby #{RUBY_VERSION} does not have the defect: the patch need not be loaded"

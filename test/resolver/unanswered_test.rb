@@ -138,7 +138,7 @@ class UnansweredTest < Minitest::Test
   # The reason for the patch: without it, two addresses that do not answer stop every task on Ruby 3.4, or, before,
   # take the whole second; on Ruby 3.1.2, which gives the second address a second of its own, two.
   def test_without_the_patch_dead_addresses_stop_tasks_or_take_longer
-    results = run_rows(WAYS["Net::HTTP"], <<~RUBY, hosts: ["two.test"], env: {"HEDDLE_COMPAT" => "off"})
+    results = run_rows(WAYS["Net::HTTP"], <<~RUBY, hosts: ["two.test"], env: {"HEDDLE_RUBY_FIXES" => "off"})
       Heddle.run { gap = beside_a_heartbeat { answers["two.test"] = try("two.test", way) } }
     RUBY
     if ruby_at_least?("3.4")
@@ -152,7 +152,7 @@ class UnansweredTest < Minitest::Test
   def test_without_the_patch_a_working_address_is_found_late
     skip "Ruby 3.4 and later have that by themselves" if ruby_at_least?("3.4")
 
-    results = run_rows(WAYS["Net::HTTP"], <<~RUBY, hosts: ["six-dead.test"], env: {"HEDDLE_COMPAT" => "off"})
+    results = run_rows(WAYS["Net::HTTP"], <<~RUBY, hosts: ["six-dead.test"], env: {"HEDDLE_RUBY_FIXES" => "off"})
       Heddle.run { gap = 0; answers["six-dead.test"] = try("six-dead.test", way) }
     RUBY
     assert_operator results["answers"]["six-dead.test"].last, :>, 0.9, results

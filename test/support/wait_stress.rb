@@ -18,7 +18,7 @@ class WaitStress
   # in `unblock`: where Ruby wakes several waiters, it iterates over a list that must not change meanwhile.
   class Wide < Heddle::Scheduler
     PASS = Thread.method(:pass).then do |method|
-      (method.owner == Heddle::Compat::ThreadPass) ? method.super_method : method
+      (method.owner == Heddle::RubyFixes::ThreadPass) ? method.super_method : method
     end
 
     %i[block kernel_sleep].each do |hook|

@@ -8,7 +8,7 @@
 // the frames of kernel_sleep there.
 enum { FRAMES = 16 };
 
-enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, COMPAT_SLEEP, OWNER_OF_CHILD, PROCESS_WAIT };
+enum caller { NOBODY_KNOWN, KERNEL_SLEEP, MUTEX_SLEEP, MUTEX_LOCK, FIXED_SLEEP, OWNER_OF_CHILD, PROCESS_WAIT };
 
 static VALUE cMutex;
 
@@ -26,7 +26,7 @@ static enum caller caller_at(VALUE frame)
         {"Thread::Mutex#synchronize", MUTEX_LOCK},
         {"Monitor#enter", MUTEX_LOCK},
         {"Monitor#synchronize", MUTEX_LOCK},
-        {"Heddle::Compat::MutexSleep#sleep", COMPAT_SLEEP},
+        {"Heddle::RubyFixes::MutexSleep#sleep", FIXED_SLEEP},
         {"IO#close", OWNER_OF_CHILD},
         {"IO#close_read", OWNER_OF_CHILD},
         {"IO#close_write", OWNER_OF_CHILD},
@@ -58,7 +58,7 @@ static enum caller caller_of_hook(void)
     int count = rb_profile_frames(0, FRAMES, frames, lines);
     for (int i = 0; i < count; i++) {
         enum caller caller = caller_at(frames[i]);
-        if (caller == MUTEX_LOCK && i + 1 < count && caller_at(frames[i + 1]) == COMPAT_SLEEP) return MUTEX_SLEEP;
+        if (caller == MUTEX_LOCK && i + 1 < count && caller_at(frames[i + 1]) == FIXED_SLEEP) return MUTEX_SLEEP;
         if (caller != NOBODY_KNOWN) return caller;
     }
     return NOBODY_KNOWN;

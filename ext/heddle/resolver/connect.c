@@ -132,7 +132,7 @@ static bool was_claimed(void)
     return true;
 }
 
-// Heddle::Compat::Connect.claim_next
+// Heddle::Resolver::Connect.claim_next
 static VALUE claim_next(VALUE self)
 {
     connect_claim_next(true);
@@ -264,7 +264,7 @@ static VALUE connect_to(struct connecting *call)
     return socket;
 }
 
-// Calls Ruby's own method: the superclass's, or the class's own that compat/connect.rb has kept under another name.
+// Calls Ruby's own method: the superclass's, or the class's own that resolver/connect.rb has kept under another name.
 static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
 {
     if (!rb_respond_to(klass, kept)) return rb_call_super_kw(argc, argv, rb_keyword_given_p());
@@ -419,8 +419,8 @@ void Init_heddle_connect(void)
     knows_open_timeout = RTEST(rb_funcall(parameters, rb_intern("include?"), 1,
                                           rb_assoc_new(ID2SYM(rb_intern("key")), ID2SYM(id_open_timeout))));
 
-    VALUE compat = rb_define_module_under(heddle_module, "Compat");
-    rb_gc_register_mark_object(mConnect = rb_define_module_under(compat, "Connect"));
+    VALUE resolver = rb_define_module_under(heddle_module, "Resolver");
+    rb_gc_register_mark_object(mConnect = rb_define_module_under(resolver, "Connect"));
     rb_define_singleton_method(mConnect, "claim_next", claim_next, 0);
     VALUE tcp_class = rb_define_module_under(mConnect, "TCPClass"),
           socket_class = rb_define_module_under(mConnect, "SocketClass");

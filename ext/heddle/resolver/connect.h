@@ -1,4 +1,4 @@
-// Heddle::Compat::Connect::TCPClass and SocketClass: TCPSocket.new, TCPSocket.open and Socket.tcp with our own race.
+// Heddle::Resolver::Connect::TCPClass and SocketClass: TCPSocket.new, TCPSocket.open and Socket.tcp with our own race.
 #ifndef HEDDLE_RESOLVER_CONNECT_H
 #define HEDDLE_RESOLVER_CONNECT_H
 

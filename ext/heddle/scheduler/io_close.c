@@ -1,5 +1,5 @@
-// Heddle::Compat::IOClose: IO#close and its kin wake the fibers that wait for the IO. IO#close closes a socket with the
-// GVL held.
+// Heddle::RubyFixes::IOClose: IO#close and its kin wake the fibers that wait for the IO. IO#close closes a socket with
+// the GVL held.
 #include "scheduler/bindings.h"
 
 #include "loop/send.h"
@@ -172,8 +172,8 @@ static VALUE io_reopen(int argc, VALUE *argv, VALUE self)
 void io_close_define(void)
 {
     rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
-    VALUE compat = rb_define_module_under(heddle_module, "Compat");
-    VALUE module = rb_define_module_under(compat, "IOClose");
+    VALUE fixes = rb_define_module_under(heddle_module, "RubyFixes");
+    VALUE module = rb_define_module_under(fixes, "IOClose");
     rb_ext_ractor_safe(true); // every Ractor closes IOs
     rb_define_method(module, "close", io_close, 0);
     rb_define_method(module, "close_read", io_close_read, 0);

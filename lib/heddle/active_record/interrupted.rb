@@ -17,11 +17,11 @@ module Heddle
       # @api private for {Returns}
       def heddle_returned
         known = clean = false
-        clean = Drivers.of(@raw_connection).clean?(@raw_connection)
+        clean = DatabaseGems.of(@raw_connection).clean?(@raw_connection)
         known = true
       ensure
         heddle_verify_first unless clean
-        Drivers.of(@raw_connection).close(@raw_connection) unless known
+        DatabaseGems.of(@raw_connection).close(@raw_connection) unless known
       end
 
       private
@@ -30,24 +30,25 @@ module Heddle
       def with_raw_connection(...)
         before = $!
         done = false
-        value = Drivers.of(@raw_connection).query { super }
+        value = DatabaseGems.of(@raw_connection).query { super }
         done = true
         value
       ensure
         unless done
           error = $!.equal?(before) ? nil : $!
-          heddle_verify_first unless Drivers.of(@raw_connection).settled?(@raw_connection, error) && !heddle_left_open?
+          settled = DatabaseGems.of(@raw_connection).settled?(@raw_connection, error)
+          heddle_verify_first unless settled && !heddle_left_open?
         end
       end
 
       # Whether an interrupted BEGIN began a transaction that ActiveRecord does not know of. Later changes would never
       # be committed, so the connection is closed.
       def heddle_left_open?
-        driver = Drivers.of(@raw_connection)
-        return false if driver.idle?(@raw_connection)
+        gem = DatabaseGems.of(@raw_connection)
+        return false if gem.idle?(@raw_connection)
         return false if @transaction_manager.instance_variable_get(:@stack).any?(&:materialized?)
 
-        driver.close(@raw_connection)
+        gem.close(@raw_connection)
         true
       end
 
@@ -66,7 +67,7 @@ module Heddle
       # Called with each new connection.
       def configure_connection
         super
-        Drivers.of(@raw_connection).prepare(@raw_connection) { @config }
+        DatabaseGems.of(@raw_connection).prepare(@raw_connection) { @config }
       end
     end
 

@@ -88,7 +88,7 @@ module Heddle
     # Raises at once, in the fiber that waits. The caller continues after all ready fibers. A stop waits for the end of
     # {Heddle.shield}.
     def raise(fiber, *arguments, **options)
-      exception = Compat.exception_of(*arguments, **options)
+      exception = RubyFixes.exception_of(*arguments, **options)
       return if exception.is_a?(::Async::Stop) && put_off(fiber, exception)
 
       raise_at_once(fiber, exception) ? nil : fiber.raise(exception)

@@ -90,7 +90,7 @@ module Heddle
         # The library would wait for a second time before it raised the same error.
         def fail_as_stock(errno, klass, address, port, http, space)
           socket_address = Addrinfo.tcp(address, port).inspect_sockaddr
-          error = Compat::Connect.failure(klass, :call, errno, "connect(2)", address, port, socket_address, 1)
+          error = Resolver::Connect.failure(klass, :call, errno, "connect(2)", address, port, socket_address, 1)
           error = space::OpenTimeout.new(error) if late_errors(http).any? { |late| error.is_a?(late) }
           raise error, "Failed to open TCP connection to #{address}:#{port} (#{error.message})"
         end

@@ -57,8 +57,8 @@ module Heddle
 
       def ignore_term = trap("TERM") {}
 
-      # Before Ruby 4.0 a child keeps the scheduler of its thread; {Compat::Fork} drops a {Scheduler}. Closing another
-      # scheduler here would run the parent's fibers.
+      # Before Ruby 4.0 a child keeps the scheduler of its thread; {RubyFixes::Fork} drops a {Scheduler}. Closing
+      # another scheduler here would run the parent's fibers.
       def drop_scheduler
         scheduler = Fiber.scheduler
         return unless scheduler

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../heddle"
-require "heddle/drivers"
+require "heddle/integrations/database_gems"
 
 module Sequel
   # The extension +heddle+: after an interrupt by a deadline, a cancel, Timeout.timeout, Thread#raise or Thread#kill, no
@@ -20,7 +20,7 @@ module Sequel
   #
   # Works with the adapters postgres (gem pg), mysql2, trilogy and sqlite, and with all of Sequel's connection pools.
   module HeddleConnections
-    DRIVERS = ::Heddle.const_get(:Drivers)
+    DATABASE_GEMS = ::Heddle.const_get(:DatabaseGems)
 
     # Identifies the owner of a connection.
     module Concurrency
@@ -36,15 +36,15 @@ module Sequel
     module Queries
       # Every adapter calls this for its queries.
       def log_connection_yield(sql, conn, args = nil)
-        driver = DRIVERS.of(conn)
+        gem = DATABASE_GEMS.of(conn)
         before = $!
         done = false
-        driver.prepare(conn) { {timeout: 5000}.merge(opts) }
-        value = driver.query { super }
+        gem.prepare(conn) { {timeout: 5000}.merge(opts) }
+        value = gem.query { super }
         done = true
         value
       ensure
-        driver&.settled?(conn, $!.equal?(before) ? nil : $!) unless done
+        gem&.settled?(conn, $!.equal?(before) ? nil : $!) unless done
       end
     end
 
@@ -59,7 +59,7 @@ module Sequel
 
       # A closed connection has no transaction to roll back.
       def rollback_transaction(conn, opts = OPTS)
-        super unless DRIVERS.of(conn).closed?(conn)
+        super unless DATABASE_GEMS.of(conn).closed?(conn)
         finished(conn)
       end
 
@@ -94,8 +94,8 @@ module Sequel
         super do |conn|
           next yield(conn) if @heddle_held.key?(conn)
 
-          driver = DRIVERS.of(conn)
-          raise Closed, "closed after an interrupted query" if driver.closed?(conn)
+          gem = DATABASE_GEMS.of(conn)
+          raise Closed, "closed after an interrupted query" if gem.closed?(conn)
 
           before = $!
           done = false
@@ -106,8 +106,8 @@ module Sequel
             value
           ensure
             begin
-              unless done && driver.clean?(conn) && !@heddle_unfinished.key?(conn)
-                settle(driver, conn, done, $!.equal?(before) ? nil : $!)
+              unless done && gem.clean?(conn) && !@heddle_unfinished.key?(conn)
+                settle(gem, conn, done, $!.equal?(before) ? nil : $!)
               end
             ensure
               @heddle_held.delete(conn)
@@ -145,15 +145,15 @@ module Sequel
         end
       end
 
-      def settle(driver, conn, done, error)
-        clean = (done || error.nil?) ? driver.clean?(conn) : driver.settled?(conn, error)
+      def settle(gem, conn, done, error)
+        clean = (done || error.nil?) ? gem.clean?(conn) : gem.settled?(conn, error)
         unfinished = @heddle_unfinished.delete(conn)
-        return if clean && !unfinished && (done || driver.idle?(conn))
+        return if clean && !unfinished && (done || gem.idle?(conn))
 
-        driver.close(conn) unless driver.closed?(conn)
+        gem.close(conn) unless gem.closed?(conn)
       end
     end
-    private_constant :DRIVERS, :Concurrency, :Closed, :Queries, :Pool
+    private_constant :DATABASE_GEMS, :Concurrency, :Closed, :Queries, :Pool
   end
 
   Database.register_extension(:heddle) do |db|

@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+module Heddle
+  # Support for libraries that identify things by their fiber. Loaded only beside the library: when heddle is loaded,
+  # or, for libraries that are loaded later, when the first loop starts.
+  #
+  # @api private
+  module Integrations
+    def self.load
+      return if @active_record || !defined?(::ActiveSupport)
+
+      @active_record = true
+      require_relative "../active_record"
+    end
+  end
+  private_constant :Integrations
+end
