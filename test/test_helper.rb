@@ -17,6 +17,7 @@ ENV["MT_NO_PLUGINS"] = "1"
 require "minitest/autorun"
 require "support/placement"
 require "support/record"
+require "support/scheduling_delay"
 require "support/watchdog"
 
 # Where the file runs; bin/test reads the line. A word that does not exist fails the file.
@@ -36,20 +37,28 @@ module TestHelpers
     end
   end
 
-  # The block must end within +seconds+, and not before +at_least+. A block that is late is measured again, up to
-  # +remeasure+ times, since the machine may have been busy. Pass remeasure: 0 where the first run makes the second
-  # one fast: an ended thread, a task's value, bytes that have arrived. Returns the block's value.
+  # The block must end within +seconds+, without the scheduling delay, and not before +at_least+. A block that is late
+  # is measured again, up to +remeasure+ times, since processes that ended meanwhile may have been delayed as well. Pass
+  # remeasure: 0 where the first run makes the second one fast: an ended thread, a task's value, bytes that have
+  # arrived. Returns the block's value.
   def assert_within(seconds, at_least: 0, remeasure: 1)
-    took = value = nil
+    took = undelayed = value = nil
     (remeasure + 1).times do
-      start = monotonic
-      value = yield
-      took = monotonic - start
-      break if took <= seconds
+      took, undelayed, value = timed { yield }
+      break if undelayed <= seconds
     end
-    assert_operator took, :<=, seconds, "took #{took.round(3)} s"
+    assert_operator undelayed, :<=, seconds, "took #{took.round(3)} s"
     assert_operator took, :>=, at_least, "took #{took.round(3)} s only"
     value
+  end
+
+  # How long the block took; the same without the scheduling delay; and the block's value.
+  def timed
+    delays = SchedulingDelay.by_thread
+    start = monotonic
+    value = yield
+    took = monotonic - start
+    [took, took - SchedulingDelay.since(delays), value]
   end
 
   # Waits until the block returns a true value, and returns that value.
@@ -64,6 +73,13 @@ module TestHelpers
 
   def monotonic
     Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+
+  # Seconds of CPU time that this process spent in the block, whatever else the machine does.
+  def cpu_time
+    start = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+    yield
+    Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - start
   end
 
   # The number of open descriptors of this process, without the one that reads the folder.

@@ -311,9 +311,9 @@ class InterruptedFibersTest < Minitest::Test
       end
       GC.start
       GC.disable
-      before = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
-      fibers.each { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("interrupted")) }
-      spent = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - before
+      spent = cpu_time do
+        fibers.each { |fiber| Fiber.scheduler.fiber_interrupt(fiber, IOError.new("interrupted")) }
+      end
       GC.enable
       tasks.each(&:wait)
       rest.each(&:cancel)

@@ -230,11 +230,16 @@ class ExecutorTest < Minitest::Test
 
   def test_many_wait_at_once_on_one_thread
     executor = make(1000)
-    assert_within(2, at_least: 0.2) do
-      threads = 1000.times.map { Concurrent::Promises.future_on(executor) { sleep(0.2) && Thread.current } }
-      assert_equal 1, threads.map { |future| future.value!(5) }.uniq.size
+    all = Concurrent::CountDownLatch.new(1000)
+    threads = 1000.times.map do
+      Concurrent::Promises.future_on(executor) do
+        all.count_down
+        all.wait
+        Thread.current
+      end
     end
-    assert_operator executor.largest_length, :>, 500
+    assert_equal 1, threads.map(&:value!).uniq.size
+    assert_equal 1000, executor.largest_length
   end
 
   def test_never_more_than_its_fibers_on_all_its_threads

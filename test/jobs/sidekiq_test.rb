@@ -19,11 +19,11 @@ class SidekiqTest < Minitest::Test
       server = start_redis
       process = SidekiqProcess.new(server.url, FIBERS: FIBERS, STALL: 0.3, BEAT: 0.5)
       Minitest.after_run { process.stop }
+      wait_for_start(process)
       [server, process]
     end
     @redis, @sidekiq = self.class.shared
     use_redis(@redis.url)
-    redis("FLUSHALL") if Sidekiq::ProcessSet.new.size.zero? # the first test
   end
 
   class << self

@@ -64,17 +64,20 @@ class StarvingSpawnerTest < Minitest::Test
     end
   end
 
+  # A connect to a UNIX socket returns once accept finds the connection; one to a TCP socket may return earlier.
   def test_an_accept_loop_among_busy_clients
-    server = TCPServer.new("127.0.0.1", 0)
-    clients = Array.new(40) { TCPSocket.new("127.0.0.1", server.local_address.ip_port) }
-    among_busy_tasks(busy_with_a_socket) do
-      before = @turns
-      answered = Array.new(clients.size) { Heddle.spawn(&server.accept.method(:close)) }
-      assert_operator @turns - before, :<, 10 * clients.size + BUSY
-      answered.each(&:value)
+    Dir.mktmpdir do |folder|
+      server = UNIXServer.new("#{folder}/socket")
+      clients = Array.new(40) { UNIXSocket.new("#{folder}/socket") }
+      among_busy_tasks(busy_with_a_socket) do
+        before = @turns
+        answered = Array.new(clients.size) { Heddle.spawn(&server.accept.method(:close)) }
+        assert_operator @turns - before, :<, 10 * clients.size + BUSY
+        answered.each(&:value)
+      end
+    ensure
+      [server, *clients].compact.each(&:close)
     end
-  ensure
-    [server, *clients].compact.each(&:close)
   end
 
   # A task whose answer has arrived finishes before many more are started.

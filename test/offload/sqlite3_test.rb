@@ -105,19 +105,6 @@ class SQLite3Test < Minitest::Test
     end
   end
 
-  # How often another task has its turn while the block runs.
-  def turns_beside
-    Heddle.run do
-      turns = 0
-      other = Heddle.spawn { loop { sleep(0.001) && turns += 1 } }
-      wait_until { turns > 0 }
-      before = turns
-      yield
-      other.cancel
-      turns - before
-    end
-  end
-
   # Nearly as long as the block takes.
   def assert_stops
     gap, took = gap_and_time { yield }

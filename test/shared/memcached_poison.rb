@@ -159,10 +159,8 @@ module MemcachedPoison
     cache = Heddle::Memcached.new("127.0.0.1:#{server.port}", timeout: LATE * 3, failures: 100, pool: 1, **options)
     warm(cache)
     cache = limited(cache, timeout)
-    started = monotonic
-    result = outcome { yield(cache, server) }
-    took = monotonic - started
-    return "took #{took.round(2)} s" if took > LATE
+    took, undelayed, result = timed { outcome { yield(cache, server) } }
+    return "took #{took.round(2)} s" if undelayed > LATE
 
     later = [right]
     # A retry on a new connection found what the server answers there.

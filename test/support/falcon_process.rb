@@ -4,6 +4,7 @@ require "fileutils"
 require "net/http"
 require "socket"
 require "tmpdir"
+require_relative "scheduling_delay"
 require_relative "servers"
 
 # A falcon in a process of its own, as a user starts it.
@@ -39,11 +40,11 @@ class FalconProcess
   end
 
   def wait_until_ready
-    late = now + PATIENCE
+    limit = SchedulingDelay::Limit.new(PATIENCE, @pid)
     begin
       get("/")
     rescue SystemCallError, OpenSSL::SSL::SSLError, EOFError
-      raise "falcon did not start:\n#{File.read(@log)}" if now > late || ended?
+      raise "falcon did not start:\n#{File.read(@log)}" if limit.passed? || ended?
 
       sleep(0.02)
       retry
@@ -64,8 +65,8 @@ class FalconProcess
 
   # @return [Process::Status] nil if it has not ended after PATIENCE
   def wait
-    late = now + PATIENCE
-    sleep(0.01) until ended? || now > late
+    limit = SchedulingDelay::Limit.new(PATIENCE, @pid)
+    sleep(0.01) until ended? || limit.passed?
     @status
   end
 
@@ -83,6 +84,4 @@ class FalconProcess
   private
 
   def ended? = @status ||= Process.wait2(@pid, Process::WNOHANG)&.last
-
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end

@@ -88,6 +88,25 @@ module LoopHelpers
     [longest, took]
   end
 
+  # How many turns another task, which sleeps a millisecond before each, has while the block runs.
+  #
+  # @param each_turn [#call, nil] called in each turn, with its number
+  def turns_beside(each_turn = nil)
+    Heddle.run do
+      turns = 0
+      other = Heddle.spawn do
+        loop do
+          sleep(0.001)
+          turns += 1
+          each_turn&.call(turns)
+        end
+      end
+      yield
+      other.cancel
+      turns
+    end
+  end
+
   # A block for #in_child and #assert_child: it sends +signal+ once the child has printed +line+.
   def signal_at(line, signal)
     lambda do |pid, out|
@@ -165,11 +184,11 @@ module LoopHelpers
   private
 
   def reap(pid, timeout)
-    deadline = monotonic + timeout
+    limit = SchedulingDelay::Limit.new(timeout, pid)
     loop do
       _, status = Process.wait2(pid, Process::WNOHANG)
       return status if status
-      break if monotonic > deadline
+      break if limit.passed?
 
       sleep 0.005
     end

@@ -95,7 +95,17 @@ module SidekiqHelpers
 
   # @param variables [Hash] see SidekiqProcess
   def start_sidekiq(url = @redis.url, **variables)
-    SidekiqProcess.new(url, **variables).tap { |process| @processes << process }
+    SidekiqProcess.new(url, **variables).tap do |process|
+      @processes << process
+      wait_for_start(process)
+    end
+  end
+
+  # A start takes long on a busy machine: only the test's hard deadline limits it.
+  def wait_for_start(process)
+    until Sidekiq::ProcessSet.new.size.positive?
+      flunk "sidekiq did not start:\n#{process.log}" if process.wait(0.02)
+    end
   end
 
   def redis(*command) = Sidekiq.redis { |redis| redis.call(*command) }

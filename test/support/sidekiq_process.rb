@@ -2,6 +2,7 @@
 
 require "rbconfig"
 require "tempfile"
+require_relative "scheduling_delay"
 
 # A process of the command `sidekiq` that runs test/support/sidekiq_app.rb. Times are in seconds.
 class SidekiqProcess
@@ -26,11 +27,11 @@ class SidekiqProcess
     self
   end
 
-  # @return [Process::Status, nil] nil when it still runs after the time
+  # @return [Process::Status, nil] nil when it still runs after the time, without its scheduling delay
   def wait(seconds)
-    ending = now + seconds
+    limit = SchedulingDelay::Limit.new(seconds, @pid)
     until @status ||= Process.wait2(@pid, Process::WNOHANG)&.last
-      return if now > ending
+      return if limit.passed?
 
       sleep 0.01
     end
@@ -41,8 +42,4 @@ class SidekiqProcess
     signal(:KILL).wait(10)
     @log.close!
   end
-
-  private
-
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 end

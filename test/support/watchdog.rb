@@ -1,13 +1,17 @@
 # frozen_string_literal: true
 
+require_relative "scheduling_delay"
+
 # A hard deadline for every test, enforced by another process: a test may hang in C with the GVL held, where no thread
-# of its own process could end it; and a thread for that would keep Ruby's own deadlock check from firing.
+# of its own process could end it; and a thread for that would keep Ruby's own deadlock check from firing. Time for
+# which the machine's load kept the process from running does not count.
 #
 # A late process is asked for the backtraces of its threads and fibers (SIGUSR2). If it cannot answer it gets SIGSEGV,
 # which Ruby answers with its report of the C stack, and at last SIGKILL.
 module Watchdog
   SECONDS = Float(ENV.fetch("HEDDLE_TEST_TIMEOUT", 60))
   GRACE = 4
+  LEAST_DELAY = 0.1
 
   class << self
     # Runs the block; the whole process ends if that takes more than +seconds+.
@@ -46,13 +50,17 @@ module Watchdog
       Process.setsid
       trap("INT", "IGNORE")
       @writer.close
-      name = deadline = nil
+      name = deadline = delays = nil
       loop do
         if IO.select([reader], nil, nil, deadline && [deadline - now, 0].max)
           lines = reader.readpartial(65536).lines(chomp: true)
           exit!(0) if lines.include?("end")
           seconds, name = lines.last.split(" ", 2)
           deadline = seconds.to_f.zero? ? nil : now + seconds.to_f
+          delays = SchedulingDelay.by_thread(@pid)
+        elsif (delayed = SchedulingDelay.since(delays, @pid)) > LEAST_DELAY
+          deadline = now + delayed
+          delays = SchedulingDelay.by_thread(@pid)
         else
           terminate("#{name} did not end in time")
         end
