@@ -3,7 +3,6 @@
 require "etc"
 require "pathname"
 require_relative "odbc_headers"
-require "rake/extensiontask"
 
 ENV["MAKEFLAGS"] ||= "-j#{Etc.nprocessors}"
 ENV["HEDDLE_WERROR"] = "1"
