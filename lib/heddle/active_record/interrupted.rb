@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../drivers"
+require_relative "../integrations/database_gems"
 
 module Heddle
   module ActiveRecordSupport
