@@ -49,8 +49,8 @@ struct connection {
     int64_t span;  // nanoseconds that each call of the driver may take
     enum connection_state state;
     enum caching caching;
-    bool returned; // to its pool: nobody may use the connection
-    bool told;     // somebody is told of notices behind each exchange: see Notices
+    bool returned;  // to its pool: nobody may use the connection
+    bool notifying; // a handler gets the notices behind each exchange: see Notices
 };
 
 static void connection_mark(void *pointer)
@@ -229,7 +229,7 @@ static VALUE tell_connection(VALUE argument)
     if (!is_exception(error)) error = Qnil;
     bool lost = !NIL_P(error) && stream_is_failure(error);
     bool late = exchange->late != DEADLINE_NEVER && exchange->late <= deadline_now();
-    return rb_funcall(exchange->self, rb_intern("left_early"), 5, error, lost ? Qtrue : Qfalse,
+    return rb_funcall(exchange->self, rb_intern("request_interrupted"), 5, error, lost ? Qtrue : Qfalse,
                       exchange->closed ? Qtrue : Qfalse, late ? Qtrue : Qfalse, exchange->arguments[0]);
 }
 
@@ -273,9 +273,9 @@ static VALUE yield(struct connection_exchange *exchange)
  * @api private connection.exchange(what = nil) { … } -> the block's value
  *
  * Calls the block if the caller may use the connection, else raises Busy. If the block does not come to its end, calls
- * +left_early(error, lost, closed, late, what)+: the exception or nil, whether it is an IOError, a SystemCallError or
- * one of TLS, whether the connection had been closed before, whether the timeout has passed, and the text or the
- * statement that is run, or nil.
+ * +request_interrupted(error, lost, closed, late, what)+: the exception or nil, whether it is an IOError, a
+ * SystemCallError or one of TLS, whether the connection had been closed before, whether the timeout has passed, and the
+ * text or the statement that is run, or nil.
  */
 static VALUE connection_exchange(int argc, VALUE *argv, VALUE self)
 {
@@ -383,15 +383,15 @@ static VALUE query_body(struct connection_exchange *exchange)
 /*
  * @api private connection.run_query(sql, arguments) -> Result
  *
- * Values by their names, and what is no text, go to +query_resolved+; statements of which somebody is told to
- * +query_told+.
+ * Values by their names, and what is no text, go to +query_resolved+; watched statements to +query_watched+.
  */
 static VALUE run_query(VALUE self, VALUE sql, VALUE arguments)
 {
     long count = RARRAY_LEN(arguments);
     if (!RB_TYPE_P(sql, T_STRING) || (count && RB_TYPE_P(RARRAY_AREF(arguments, count - 1), T_HASH)))
         return rb_funcall(self, rb_intern("query_resolved"), 2, sql, arguments);
-    if (watched || connection_of(self)->told) return rb_funcall(self, rb_intern("query_told"), 2, sql, arguments);
+    if (watched || connection_of(self)->notifying)
+        return rb_funcall(self, rb_intern("query_watched"), 2, sql, arguments);
     struct connection_exchange exchange = {.self = self, .body = query_body, .arguments = {sql, arguments}};
     return run_exchange(&exchange);
 }
@@ -428,8 +428,8 @@ static VALUE prepared_body(struct connection_exchange *exchange)
 /* @api private connection.run_statement(statement, prepared, arguments) -> Result. See perform_prepared. */
 static VALUE run_statement(VALUE self, VALUE statement, VALUE prepared, VALUE arguments)
 {
-    if (watched || connection_of(self)->told)
-        return rb_funcall(self, rb_intern("run_told"), 3, statement, prepared, arguments);
+    if (watched || connection_of(self)->notifying)
+        return rb_funcall(self, rb_intern("run_watched"), 3, statement, prepared, arguments);
     struct connection_exchange exchange = {
         .self = self, .body = prepared_body, .arguments = {statement, prepared, arguments}};
     return run_exchange(&exchange);
@@ -470,11 +470,11 @@ static VALUE set_returned(VALUE self, VALUE returned)
     return returned;
 }
 
-/* @api private connection.told = true or false: whether Ruby code has something to do behind each exchange */
-static VALUE set_told(VALUE self, VALUE told)
+/* @api private connection.notifying = true or false: whether Ruby code has something to do behind each exchange */
+static VALUE set_notifying(VALUE self, VALUE notifying)
 {
-    connection_of(self)->told = RTEST(told);
-    return told;
+    connection_of(self)->notifying = RTEST(notifying);
+    return notifying;
 }
 
 /* @api private connection.holder -> Task, Fiber, Thread or nil */
@@ -541,7 +541,7 @@ void db_connection_init(VALUE db)
     rb_define_private_method(connection, "reserve", reserve, 0);
     rb_define_private_method(connection, "leave", leave_reserved, 0);
     rb_define_private_method(connection, "returned=", set_returned, 1);
-    rb_define_private_method(connection, "told=", set_told, 1);
+    rb_define_private_method(connection, "notifying=", set_notifying, 1);
     rb_define_private_method(connection, "holder", holder, 0);
     rb_define_private_method(connection, "holder=", set_holder, 1);
     rb_define_private_method(connection, "failure", failure, 0);

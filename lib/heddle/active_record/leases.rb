@@ -14,8 +14,8 @@ module Heddle
     # outside of tasks gets none: it cannot run while the thread's loop runs.
     #
     # @api private
-    module Holders
-      TABLE = :heddle_active_record_holders
+    module LeaseOwners
+      TABLE = :heddle_active_record_lease_owners
       private_constant :TABLE
 
       class << self
@@ -59,7 +59,7 @@ module Heddle
         def named(task) = task.name && " (#{task.name})"
       end
     end
-    private_constant :Holders
+    private_constant :LeaseOwners
 
     # Prepended to ActiveRecord's ConnectionPool.
     #
@@ -70,11 +70,11 @@ module Heddle
         next unless ::ActiveRecord::ConnectionAdapters::ConnectionPool.method_defined?(name)
 
         define_method(name) do
-          Holders.claim(self)
+          LeaseOwners.claim(self)
           begin
             super()
           ensure
-            Holders.settle(self)
+            LeaseOwners.settle(self)
           end
         end
       end
@@ -82,30 +82,30 @@ module Heddle
       %i[active_connection? active_connection].each do |name|
         next unless ::ActiveRecord::ConnectionAdapters::ConnectionPool.method_defined?(name)
 
-        define_method(name) { Holders.elsewhere?(self) ? nil : super() }
+        define_method(name) { LeaseOwners.elsewhere?(self) ? nil : super() }
       end
 
       def with_connection(...)
-        Holders.claim(self)
+        LeaseOwners.claim(self)
         begin
           super
         ensure
-          Holders.settle(self)
+          LeaseOwners.settle(self)
         end
       end
 
-      def release_connection(...) = Holders.elsewhere?(self) ? false : super
+      def release_connection(...) = LeaseOwners.elsewhere?(self) ? false : super
 
       def checkin(...)
         super
       ensure
-        Holders.settle(self)
+        LeaseOwners.settle(self)
       end
 
       def remove(...)
         super
       ensure
-        Holders.settle(self)
+        LeaseOwners.settle(self)
       end
     end
     private_constant :Leases

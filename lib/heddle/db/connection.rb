@@ -44,7 +44,7 @@ module Heddle
         @timeout = timeout
         @frames = []
         attach(driver, driver.link, @cache, statement_cache, @frames, timeout)
-        @loans = 0
+        @checkins = 0
         @notice_handler = nil
         @init = init
         initialize_transactions
@@ -173,7 +173,7 @@ module Heddle
       # others.
       #
       # @api private for a pool
-      def rest
+      def flush_many_closes
         flush_closes if @driver.closes > (@driver.closes_when_idle? ? CLOSES_RESTING : 0)
       end
 
@@ -182,7 +182,7 @@ module Heddle
       #
       # @return [Boolean] whether that worked; true without a request if nothing was changed
       # @api private for a pool
-      def tidy
+      def reset
         drop_frames if holder
         forget_handlers
         exchange { @driver.look_at_session } if @driver.session_unknown?
@@ -219,14 +219,19 @@ module Heddle
       # @return [Driver] what is the database's own
       attr_reader :driver
 
-      # @api private for a pool, which is told of transactions
-      attr_writer :pool
-
-      # @param lease [:none, nil] :none while nobody may use the connection
+      # @param pool [Pool] is told of transactions
       # @api private for a pool
-      def lease=(lease)
-        self.returned = lease
-        @loans += 1 if lease
+      def check_out(pool)
+        @pool = pool
+        self.returned = false
+      end
+
+      # Nobody may use the connection until the next {#check_out}.
+      #
+      # @api private for a pool
+      def check_in
+        self.returned = true
+        @checkins += 1
       end
 
       # @api private
@@ -263,8 +268,8 @@ module Heddle
       # @param ended [Boolean] whether the connection had been closed before
       # @param late [Boolean] whether the connection's timeout has passed
       # @param what [String, Statement, nil] what was run
-      def left_early(error, lost, ended, late, what)
-        settle_early(lost)
+      def request_interrupted(error, lost, ended, late, what)
+        settle_interrupted(lost)
         raise_timeout(error, what) if late && DeadlineExceeded === error
         raise_explained(error, what) if ArgumentError === error
         # A connection that is still open is not lost: the caller's own code has raised it, such as a function of SQL.
@@ -294,7 +299,7 @@ module Heddle
       end
 
       # Other callers get Busy until the driver has decided whether the connection stays open.
-      def settle_early(lost)
+      def settle_interrupted(lost)
         return Thread.handle_interrupt(IN_WAITS) { settle(lost) } unless Fiber.current_scheduler
 
         settle(lost)
@@ -372,19 +377,19 @@ module Heddle
         checked(@driver.prepare(sql), sql)
       end
 
-      # A text of which somebody is told.
-      def query_told(sql, arguments, virtual: false)
+      # A text that a listener or a handler of notices watches.
+      def query_watched(sql, arguments, virtual: false)
         watched(sql) { |watch| exchange(sql) { perform(sql, arguments, watch, virtual) } }
       end
 
       # A statement that is more than a text with values.
       def query_resolved(statement, arguments)
         sql, arguments = resolved(statement, arguments)
-        query_told(sql, arguments, virtual: virtual?(statement))
+        query_watched(sql, arguments, virtual: virtual?(statement))
       end
 
-      # A Statement of which somebody is told.
-      def run_told(statement, handle, arguments)
+      # A Statement that one watches.
+      def run_watched(statement, handle, arguments)
         watched(statement.sql) do |watch|
           exchange(statement) { perform_prepared(statement, handle, arguments, watch) }
         end
@@ -437,12 +442,12 @@ module Heddle
 
       def each_fetched(cursor, fetch, sql, watch)
         watch&.rows = 0
-        loan = @loans
+        checkins = @checkins
         until (rows = measured(watch) { exchange(sql) { checked(cursor.fetch(fetch), sql) } }).empty?
           watch.rows += rows.size if watch
           rows.each { |row| yield row }
           # The reader of an Enumerator may come back when the connection is another one's.
-          raise Busy, "this connection was returned to its pool" unless loan == @loans
+          raise Busy, "this connection was returned to its pool" unless checkins == @checkins
         end
       ensure
         cursor.close

@@ -32,7 +32,7 @@ module Heddle
       CHARSETS =
         {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
          "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
-      Link.know_classes
+      Link.load_classes
       private_constant :Link, :Login, :SessionState
     end
 

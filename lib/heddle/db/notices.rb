@@ -16,7 +16,7 @@ module Heddle
         need_driver(:on_notice, :take_notices)
         @driver.notices = !handler.nil?
         @notice_handler = handler
-        self.told = handler
+        self.notifying = handler
         return self unless handler
 
         extend Delivery

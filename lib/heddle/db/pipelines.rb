@@ -105,7 +105,7 @@ module Heddle
           end
 
           results, failure = @driver.atomic_batch(requests)
-          failure ? undone(requests, results.size, failure) : results.tap { record_state }
+          failure ? rolled_back(requests, results.size, failure) : results.tap { record_state }
         end
         yield results
         raise Placeholders.explained(@driver, failure, failure.sql) if failure
@@ -114,7 +114,7 @@ module Heddle
       # The errors that the futures of a failed atomic pipeline raise. An error after all answers is that of the commit.
       #
       # @param ran [Integer] statements that were executed before the error
-      def undone(requests, ran, failure)
+      def rolled_back(requests, ran, failure)
         at_commit = ran == requests.size
         failure.statement_number = ran + 1 unless at_commit
         record_answer(failure, at_commit ? "commit" : requests[ran].first)

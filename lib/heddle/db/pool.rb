@@ -144,8 +144,7 @@ module Heddle
       end
 
       def lend(connection)
-        connection.pool = self
-        connection.lease = nil
+        connection.check_out(self)
         connection
       end
 
@@ -153,20 +152,20 @@ module Heddle
       def reset(connection)
         leave(connection) unless @joined.empty?
         # The next holder asks the system, too.
-        return false unless connection.at_rest? && connection.tidy
+        return false unless connection.at_rest? && connection.reset
 
-        connection.rest if waiting.zero?
+        connection.flush_many_closes if waiting.zero?
         true
       rescue Error, DeadlineExceeded, SystemCallError, IOError
         false
       ensure
-        connection.lease = :none
+        connection.check_in
       end
 
       # The last user is told that the connection was returned, not that it is closed.
       def dispose(connection)
         leave(connection) unless @joined.empty?
-        connection.lease = :none
+        connection.check_in
         connection.close
       rescue Error, DeadlineExceeded, SystemCallError, IOError
         nil

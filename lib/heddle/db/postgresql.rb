@@ -50,7 +50,7 @@ module Heddle
       # The rows of a COPY FROM STDIN: what +copy_in+ gives its block.
       class CopyIn; end
 
-      Link.know_classes
+      Link.load_classes
       private_constant :Link, :CopyOut
     end
 

@@ -32,7 +32,7 @@ module Heddle
       # @api private
       class Link; end
 
-      Link.know_classes
+      Link.load_classes
       private_constant :Link
     end
 

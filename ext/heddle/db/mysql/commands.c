@@ -497,8 +497,8 @@ static VALUE final_p(VALUE klass, VALUE error)
     return mysql_error_is_final(error) ? Qtrue : Qfalse;
 }
 
-/* @api private Link.harmless(text) -> String. Shows control characters as \\xNN. */
-static VALUE harmless(VALUE klass, VALUE text)
+/* @api private Link.sanitize(text) -> String. Shows control characters as \\xNN. */
+static VALUE sanitize(VALUE klass, VALUE text)
 {
     (void)klass;
     StringValue(text);
@@ -507,8 +507,8 @@ static VALUE harmless(VALUE klass, VALUE text)
     return string;
 }
 
-/* @api private Link.know_classes: call it once the classes of values are loaded. */
-static VALUE know_classes(VALUE klass)
+/* @api private Link.load_classes: call it once the classes of values are loaded. */
+static VALUE load_classes(VALUE klass)
 {
     (void)klass;
     mysql_parameters_classes();
@@ -537,8 +537,8 @@ void mysql_commands_init(void)
     VALUE link = mysql_cLink;
     db_operations_of(link, &operations);
     rb_define_singleton_method(link, "final?", final_p, 1);
-    rb_define_singleton_method(link, "harmless", harmless, 1);
-    rb_define_singleton_method(link, "know_classes", know_classes, 0);
+    rb_define_singleton_method(link, "sanitize", sanitize, 1);
+    rb_define_singleton_method(link, "load_classes", load_classes, 0);
     rb_define_method(link, "open", open_link, 1);
     rb_define_method(link, "configure", configure, 6);
     rb_define_method(link, "refused", refused, 0);

@@ -548,16 +548,16 @@ static VALUE skip_names(VALUE self, VALUE count)
     return count;
 }
 
-/* @api private Link.harmless(text) -> String. Control characters are shown as \\xNN. */
-static VALUE harmless(VALUE klass, VALUE text)
+/* @api private Link.sanitize(text) -> String. Control characters are shown as \\xNN. */
+static VALUE sanitize(VALUE klass, VALUE text)
 {
     (void)klass;
     StringValue(text);
     return postgresql_text(postgresql_span_of(text));
 }
 
-/* @api private Link.know_classes: once those that values are made of are loaded */
-static VALUE know_classes(VALUE klass)
+/* @api private Link.load_classes: once those that values are made of are loaded */
+static VALUE load_classes(VALUE klass)
 {
     postgresql_parameters_classes();
     postgresql_types_classes();
@@ -578,8 +578,8 @@ void postgresql_commands_init(void)
 {
     VALUE link = postgresql_cLink;
     db_operations_of(link, &operations);
-    rb_define_singleton_method(link, "know_classes", know_classes, 0);
-    rb_define_singleton_method(link, "harmless", harmless, 1);
+    rb_define_singleton_method(link, "load_classes", load_classes, 0);
+    rb_define_singleton_method(link, "sanitize", sanitize, 1);
     rb_define_method(link, "open", open_link, 2);
     rb_define_method(link, "textual=", set_textual, 1);
     rb_define_method(link, "textual?", textual_p, 0);

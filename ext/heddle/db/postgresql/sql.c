@@ -184,9 +184,9 @@ VALUE postgresql_undone(struct postgresql_link *link, VALUE sql)
     return rb_class_new_instance(1, &message, rb_path2class("Heddle::DB::TransactionError"));
 }
 
-/* @api private link.undone(sql) -> TransactionError or nil. An error if the statement, which was run last and
+/* @api private link.rolled_back(sql) -> TransactionError or nil. An error if the statement, which was run last and
  * succeeded, was a commit that the server answered with ROLLBACK, as it does at the end of a failed transaction. */
-static VALUE undone(VALUE self, VALUE sql)
+static VALUE rolled_back(VALUE self, VALUE sql)
 {
     return postgresql_undone(postgresql_link_of(self), sql);
 }
@@ -275,7 +275,7 @@ void postgresql_sql_init(void)
     rb_define_method(link, "calls", calls, 1);
     rb_define_method(link, "sets_config?", sets_config_p, 1);
     rb_define_method(link, "statements", statements, 1);
-    rb_define_method(link, "undone", undone, 1);
+    rb_define_method(link, "rolled_back", rolled_back, 1);
     rb_define_method(link, "select?", select_p, 1);
     rb_define_method(link, "position", position, 2);
     rb_define_method(link, "placeholders", placeholders, 1);

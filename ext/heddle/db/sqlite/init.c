@@ -1,8 +1,8 @@
 // Defines the class of links and its methods: the only file of this layer that knows all others.
 #include "db/sqlite/link.h"
 
-/* Link.know_classes: called when the Ruby part is loaded. */
-static VALUE know_classes(VALUE klass)
+/* Link.load_classes: called when the Ruby part is loaded. */
+static VALUE load_classes(VALUE klass)
 {
     sqlite_eBusy = rb_path2class("Heddle::DB::Busy");
     rb_gc_register_mark_object(sqlite_eBusy);
@@ -20,7 +20,7 @@ void Init_heddle_sqlite(void)
     rb_gc_register_mark_object(sqlite_cLink);
     rb_define_alloc_func(sqlite_cLink, sqlite_link_allocate);
     rb_undef_method(sqlite_cLink, "initialize_copy");
-    rb_define_singleton_method(sqlite_cLink, "know_classes", know_classes, 0);
+    rb_define_singleton_method(sqlite_cLink, "load_classes", load_classes, 0);
     sqlite_link_init();
     sqlite_api_init(sqlite_cLink);
     sqlite_statements_init();

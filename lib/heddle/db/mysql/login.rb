@@ -106,7 +106,7 @@ module Heddle
 
         def greet
           @version, @thread, server, @scramble, @plugin, @mariadb = answer(@link.greeting)
-          @version = Link.harmless(@version)
+          @version = Link.sanitize(@version)
           refuse("speaks a protocol older than 4.1 (2004)") unless server & PROTOCOL_41 != 0
           wanted = @wanted | (@mariadb ? CACHE_METADATA : LONG_PASSWORD)
           wanted |= CONNECT_WITH_DB if @database
@@ -164,7 +164,7 @@ module Heddle
           refuse("asks for the password hash of before 2004, which an eavesdropper can crack") if packet.bytesize == 1
           name, data = packet.byteslice(1..).split("\0", 2)
           unless supported?(name)
-            refuse("asks for the authentication method #{Link.harmless(name.to_s)}, which Heddle does not support")
+            refuse("asks for the authentication method #{Link.sanitize(name.to_s)}, which Heddle does not support")
           end
           @plugin = name
           @scramble = data.to_s.byteslice(0, SCRAMBLE)
@@ -219,7 +219,7 @@ module Heddle
           scramble = (@scramble * (@password.bytesize / @scramble.bytesize + 1)).byteslice(0, @password.bytesize + 1)
           key.public_encrypt(exclusive_or(@password + "\0", scramble), OpenSSL::PKey::RSA::PKCS1_OAEP_PADDING)
         rescue OpenSSL::PKey::PKeyError => error
-          refuse("sent a public key that cannot encrypt the password (#{Link.harmless(error.message)})")
+          refuse("sent a public key that cannot encrypt the password (#{Link.sanitize(error.message)})")
         end
 
         def own_key

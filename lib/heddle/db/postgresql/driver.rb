@@ -497,7 +497,7 @@ module Heddle
         # @param failure [ServerError, nil] the error that failed the transaction
         def batch_result(unsent, sql, failure)
           result = unsent || @link.receive
-          return (failure && !unsent && @link.undone(sql)) || result unless result.is_a?(ServerError)
+          return (failure && !unsent && @link.rolled_back(sql)) || result unless result.is_a?(ServerError)
 
           (failure && result.sql_state == REFUSED) ? not_run(failure) : result
         end

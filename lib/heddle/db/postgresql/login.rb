@@ -286,7 +286,7 @@ module Heddle
         def choose(mechanisms)
           scram = mechanisms.grep(/\ASCRAM-SHA-256(?:-PLUS)?\z/)
           if scram.empty?
-            names = mechanisms.first(8).map { |name| Link.harmless(name.byteslice(0, 64)) }.join(", ")
+            names = mechanisms.first(8).map { |name| Link.sanitize(name.byteslice(0, 64)) }.join(", ")
             refuse("wants us to log in by one of #{names}, which are not known here")
           end
 
@@ -311,7 +311,7 @@ module Heddle
           refuse("sent a challenge (SCRAM) that nobody asked for") unless @scram
           @link.write_message("p", @scram.final(challenge).b)
         rescue SCRAM::Refused => error
-          refuse(Link.harmless(error.message))
+          refuse(Link.sanitize(error.message))
         end
 
         def finish(message)
@@ -319,7 +319,7 @@ module Heddle
           @scram.verify(message)
           @verified = true
         rescue SCRAM::Refused => error
-          refuse(Link.harmless(error.message))
+          refuse(Link.sanitize(error.message))
         end
 
         def password
@@ -346,7 +346,7 @@ module Heddle
         def note_setting(payload)
           name, value, rest = payload.split("\0", -1)
           unexpected("S") unless rest == ""
-          @link.note_setting(Link.harmless(name), Link.harmless(value))
+          @link.note_setting(Link.sanitize(name), Link.sanitize(value))
         end
 
         # The next message other than a notice.

@@ -315,7 +315,7 @@ module Heddle
           @queue = WaitQueue.of(@link.path)
           @waiting = @queue.waiting # the same Hash for as long as the queue exists
           @waiter = Waiter.new(@queue, @options[:busy_timeout])
-          @error_map.know(@queue, @waiter)
+          @error_map.attach(@queue, @waiter)
           @link.wait_for_locks_by(@waiter, @waiting)
           Heddle.deadline(@options[:connect_timeout]) { set_up }
         end

@@ -50,7 +50,7 @@ module Heddle
 
         # @param queue [WaitQueue]
         # @param waiter [Waiter]
-        def know(queue, waiter)
+        def attach(queue, waiter)
           @queue = queue
           @waiter = waiter
         end
