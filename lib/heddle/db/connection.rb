@@ -22,10 +22,10 @@ module Heddle
       include QueryListeners
       include Tables
 
-      # More closes than this do not wait for the next request.
+      # With more pending closes than this, they are sent without a next request.
       CLOSES_WAITING = 64
 
-      # The most closes that wait on a connection in its pool.
+      # The most pending closes of an idle connection in its pool.
       CLOSES_RESTING = 8
 
       # Rows that a cursor fetches at once; and the protocol's limit.
@@ -211,7 +211,8 @@ module Heddle
         @driver.closed?
       end
 
-      # @api private for a pool: whether the connection belongs to a parent of this process
+      # @return [Boolean] whether the connection belongs to a parent of this process
+      # @api private for a pool
       def forked?
         @driver.forked?
       end
@@ -254,14 +255,14 @@ module Heddle
         on_notice if @notice_handler
       end
 
-      # Raises unless the driver has the method of {Driver} that not all databases can have.
+      # Raises {Unsupported} unless the driver has this method of {Driver::Optional}.
       def need_driver(method, needed = method)
         return if @driver.respond_to?(needed)
 
         raise Unsupported.new("#{@driver.description} has no #{method}: not every database can do that", method)
       end
 
-      # Called by #exchange when a request has not come to its end.
+      # Called from C by #exchange when a request raised, or was left by a throw.
       #
       # @param error [Exception, nil]
       # @param lost [Boolean] whether it is an IOError, a SystemCallError or one of TLS
@@ -272,7 +273,7 @@ module Heddle
         settle_interrupted(lost)
         raise_timeout(error, what) if late && DeadlineExceeded === error
         raise_explained(error, what) if ArgumentError === error
-        # A connection that is still open is not lost: the caller's own code has raised it, such as a function of SQL.
+        # If the connection is still open, the caller's own code raised the error, such as an SQL function in Ruby.
         return if !lost || Error === error || !closed?
 
         what = if ended
@@ -283,7 +284,7 @@ module Heddle
         raise ConnectionLost, what, cause: error
       end
 
-      # A deadline around the call is raised as it is.
+      # Says that the connection's own timeout has passed. The error of a deadline around the call is left as it is.
       def raise_timeout(error, what)
         return if Heddle.remaining&.zero?
 
@@ -333,7 +334,7 @@ module Heddle
         QueryWatch.for(sql, self, @pool, DB)
       end
 
-      # Called for a statement that may need another look before it runs, or is to be prepared again.
+      # Called from C for a prepared statement that is not known to be plain, or may have to be prepared again.
       #
       # @return [Object] the statement, as the driver has it
       def ready_statement(statement, watch)
@@ -355,7 +356,7 @@ module Heddle
         handle
       end
 
-      # Called for a statement that the server has refused.
+      # Called from C for a prepared statement that the server has refused.
       def finish_statement(statement, arguments, error)
         sql = statement.sql
         return checked(error, sql) unless @driver.stale?(error)
@@ -365,7 +366,7 @@ module Heddle
         checked(@driver.execute(handle, arguments), sql)
       end
 
-      # The transaction has failed, and nothing can be prepared in it: the caller's next one may succeed.
+      # Nothing can be prepared in a failed transaction. The statement is prepared again in the caller's next one.
       def lose(statement, error)
         statement.expire
         error.stale = @driver.failed?
@@ -377,18 +378,18 @@ module Heddle
         checked(@driver.prepare(sql), sql)
       end
 
-      # A text that a listener or a handler of notices watches.
+      # Runs a text, and then calls the listeners and the handler of notices.
       def query_watched(sql, arguments, virtual: false)
         watched(sql) { |watch| exchange(sql) { perform(sql, arguments, watch, virtual) } }
       end
 
-      # A statement that is more than a text with values.
+      # Runs a {BoundStatement}, a {VirtualStatement}, or a text with named values.
       def query_resolved(statement, arguments)
         sql, arguments = resolved(statement, arguments)
         query_watched(sql, arguments, virtual: virtual?(statement))
       end
 
-      # A Statement that one watches.
+      # Like {#query_watched}, for a prepared statement.
       def run_watched(statement, handle, arguments)
         watched(statement.sql) do |watch|
           exchange(statement) { perform_prepared(statement, handle, arguments, watch) }
@@ -421,7 +422,7 @@ module Heddle
         (VirtualStatement === sql) ? sql.sql(database_type) : sql
       end
 
-      # Runs a statement that stays prepared from now on.
+      # Prepares and runs a statement, and caches it.
       def cache_statement(sql, arguments)
         sql = sql.dup.freeze unless sql.frozen? # others may change it while the statement runs
         handle, result = @driver.query_prepared(sql, arguments)
@@ -429,7 +430,7 @@ module Heddle
         result
       end
 
-      # Runs the statement of the cache again that the server has not begun.
+      # Prepares and runs a cached statement again if the server no longer has it, and so has not begun to run it.
       def run_if_stale(sql, arguments, error)
         return error unless @driver.stale?(error)
 
@@ -446,7 +447,7 @@ module Heddle
         until (rows = measured(watch) { exchange(sql) { checked(cursor.fetch(fetch), sql) } }).empty?
           watch.rows += rows.size if watch
           rows.each { |row| yield row }
-          # The reader of an Enumerator may come back when the connection is another one's.
+          # The reader of an Enumerator may ask for rows when the connection belongs to another user.
           raise Busy, "this connection was returned to its pool" unless checkins == @checkins
         end
       ensure

@@ -81,8 +81,8 @@ module Heddle
 
       private
 
-      # Yields the COPY inside the exchange that has begun it: an exception that arrives behind that finds it. Nobody
-      # else may use the connection from then on, until #during_copy has ended.
+      # Yields the COPY within the exchange that began it: the caller knows of it before an exception can arrive. The
+      # connection stays reserved until the end of #during_copy.
       def start_copy(kind, sql, **options)
         need_driver(kind)
         exchange do

@@ -2,7 +2,7 @@
 
 module Heddle
   module DB
-    # What other libraries need that write complete statements and make rows of their own kind, such as Sequel.
+    # For libraries that write complete statements and make rows of their own kind, such as Sequel.
     #
     # @api private
     module ForeignRows

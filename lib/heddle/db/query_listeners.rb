@@ -5,7 +5,7 @@ require_relative "query_listener"
 
 module Heddle
   module DB
-    # Whom {Connection}, {Pool} and {DB} tell of statements that have ended.
+    # Listeners that {Connection}, {Pool} and {DB} call after each statement.
     module QueryListeners
       LOCK = Thread::Mutex.new
       # Set for a fiber while it runs listeners, whose own queries are not reported.
@@ -13,7 +13,8 @@ module Heddle
       private_constant :LOCK, :TELLING
 
       class << self
-        # @api private false until somebody listens, anywhere in this process: the only check of each query
+        # @api private
+        # @return [Boolean] whether this process ever had a listener: all that a query without listeners checks
         def anyone = Connection.watched?
 
         # @api private
@@ -38,7 +39,7 @@ module Heddle
 
         # @api private
         # @param owners [Array<QueryListeners, nil>]
-        # @return [Array<QueryListener>] those that are told of a query that begins now
+        # @return [Array<QueryListener>] those to call after a query that begins now
         def of(*owners)
           return [] if Thread.current[TELLING]
 

@@ -69,8 +69,8 @@ module Heddle
         @connection.equal?(connection)
       end
 
-      # @return [Boolean, nil] whether the text is of the kind :plain, see {Driver#kind}; nil as long as nobody has
-      #   asked the driver. Any other statement may change the session each time it runs
+      # @return [Boolean, nil] whether the text is of the kind :plain, see {Driver#kind}; nil until the driver was
+      #   asked. Any other statement may change the session each time it runs
       # @api private
       attr_accessor :plain
 

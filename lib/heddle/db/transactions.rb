@@ -8,8 +8,8 @@ module Heddle
       # Seconds for a rollback after its caller's deadline or cancel.
       ROLLBACK_TIME = 1
 
-      # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may interrupt at the end of each call; while a
-      # transaction is undone, they interrupt in waits alone. In tasks everything does so anyway, see {Pool}.
+      # In a plain thread Thread#raise, Thread#kill and Timeout.timeout may interrupt after each call. While a
+      # transaction is rolled back, they may interrupt only waits. Tasks are never interrupted elsewhere, see {Pool}.
       IN_WAITS = {Object => :on_blocking}.freeze
 
       Frame = Struct.new(:savepoint, :managed)
@@ -124,8 +124,8 @@ module Heddle
         undo_all(frame, depth) if @frames.size > depth
       end
 
-      # Whether the transaction may succeed when it is run again: a conflict ended it. In a pipeline nobody may have
-      # read that error: then the next use of the transaction has failed because of it.
+      # Whether the transaction may succeed when it is run again: a conflict ended it. In a pipeline the
+      # error may not have been read: then it is the cause of the error that the next statement raised.
       def conflict?(error)
         error = error.cause if error.is_a?(TransactionError)
         error.is_a?(ServerError) && error.retryable?
@@ -241,8 +241,8 @@ module Heddle
         cut(depth)
       end
 
-      # Of a closed connection. The transactions around this depth stay until their own ends: what their blocks ask a
-      # pool for meanwhile must not run outside of them, on another connection.
+      # Drops the transactions from this depth on; the connection is closed. Those around it stay until their blocks
+      # end: the pool must not lend these blocks another connection, on which they would run outside the transaction.
       def cut(depth)
         @frames.slice!(depth..)
         @frames.empty? ? forget_transaction : forget_failure
@@ -264,7 +264,7 @@ module Heddle
         @first_error = nil
       end
 
-      # Runs a statement of a transaction's own, in the block.
+      # Runs the block, which sends a statement that controls the transaction.
       #
       # @param what [String] as listeners see it
       # @param anyway [Boolean] whether it may be sent in a transaction that can only be rolled back
@@ -282,14 +282,14 @@ module Heddle
           "this transaction failed and must be rolled back: #{failure}", cause: @first_error
       end
 
-      # Called for a statement that the transaction cannot go on with: it has failed, or the statement would end it.
+      # Called from C to refuse a statement: the transaction has failed, or the statement would end it.
       def refuse_statement(sql)
         raise_failure if failure
 
         raise TransactionError, "this statement would end the transaction it is in: #{sql}"
       end
 
-      # Notes an error's effect on the transaction.
+      # Records an error's effect on the transaction.
       def record_effect(error)
         effect = @driver.effect_of(error)
         return if effect == :none || @frames.empty?
@@ -298,7 +298,7 @@ module Heddle
         self.failure = (effect == :doomed) ? error.message : failure || "the server ended it (#{error.message})"
       end
 
-      # Notes the state of the transaction after an interrupted statement, if the connection stays open: SQLite rolls
+      # Records the state of the transaction after an interrupted statement, if the connection stays open: SQLite rolls
       # the transaction of an interrupted write back, and PostgreSQL lets it fail. Later statements of the block must
       # not run outside the transaction.
       def record_interruption
