@@ -25,10 +25,11 @@ class PartialRequiresTest < Minitest::Test
     end
   end
 
-  # Internal files are in folders: what lib/heddle itself has is for programs.
+  # Internal files are in folders: what lib/heddle itself has is for programs. The gem good_job itself does not load
+  # without Rails.
   def test_each_file_alone
     out = in_child(<<~RUBY, heddle: false, gems: true)
-      Dir["#{ROOT}/lib/heddle/*.rb"].each do |file|
+      Dir["#{ROOT}/lib/heddle/*.rb"].grep_v(/good_job/).each do |file|
         Process.wait(fork do
           require file
         rescue LoadError

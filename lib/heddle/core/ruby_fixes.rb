@@ -4,7 +4,7 @@
 # have the defect.
 #
 # Each patch changes only code that runs under a Heddle::Scheduler. A test shows each defect with the patches off
-# (HEDDLE_RUBY_FIXES=off).
+# (HEDDLE_RUBY_FIXES=off), which also leaves look-ups and connects to Ruby (resolver/).
 module Heddle
   # Has a module for each defect, in a file of its own.
   #

@@ -46,9 +46,11 @@ module Heddle
       # Calls without keywords need no Hash.
       ruby2_keywords :exec, :query_value, :query_value_or_nil, :query_row, :query_row_or_nil, :query_column
 
-      # The names in Racket's library db.
+      # Racket's name for {#query_value_or_nil}.
       alias_method :query_maybe_value, :query_value_or_nil
+      # Racket's name for {#query_row_or_nil}.
       alias_method :query_maybe_row, :query_row_or_nil
+      # Racket's name for {#query_column}.
       alias_method :query_list, :query_column
 
       private
