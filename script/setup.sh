@@ -72,11 +72,14 @@ install_packages() {
 # The packages that building the gem and the load server needs.
 packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburing-dev git ca-certificates)
 
+# The tools for a change of Heddle's own code and its tests; clang, musl-tools: for `rake warnings portability`.
+packages_to_change=(ccache clang musl-tools procps strace)
+
 # The servers and headers for the tests of unmodified libraries, and the tools for the chroot of newer Rubies.
-packages_to_test=(libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev libmariadb-dev clang
-  musl-tools mariadb-server-core mariadb-client-core postgresql pgbouncer memcached redis-server openssl curl procps
-  util-linux valgrind ccache debootstrap debian-archive-keyring libsqlite3-dev unixodbc unixodbc-dev
-  libsqliteodbc odbc-mariadb odbc-postgresql tdsodbc nginx-light)
+packages_to_test=("${packages_to_change[@]}" libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev
+  libmariadb-dev mariadb-server-core mariadb-client-core postgresql pgbouncer memcached redis-server openssl curl
+  util-linux valgrind debootstrap debian-archive-keyring libsqlite3-dev unixodbc unixodbc-dev libsqliteodbc odbc-mariadb
+  odbc-postgresql tdsodbc nginx-light)
 
 # Node.js often comes from elsewhere than Debian, with npm in it.
 install_node() {

@@ -114,6 +114,20 @@ module TestHelpers
   end
 end
 
+# A test that lacks a gem or a server fails.
+module WhatToInstall
+  def capture_exceptions
+    super do
+      yield
+    rescue LoadError, StandardError => error
+      raise unless LoadError === error || error.class.name.match?(/Servers::Unavailable|ODBCSources::Missing/)
+
+      raise error, "#{error.message}\n(`bin/setup --all` installs what the tests need)", error.backtrace
+    end
+  end
+end
+
 Minitest::Test.include(TestHelpers)
+Minitest::Test.prepend(WhatToInstall)
 Minitest::Test.extend(TestHelpers::ClassMethods)
 Minitest::Test.prepend(Watchdog::Hook)

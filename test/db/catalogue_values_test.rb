@@ -88,8 +88,6 @@ class CatalogueValuesOfPostgreSQLTest < Minitest::Test
     @pg = PG.connect(url).tap { |pg| pg.exec("set timezone = 'UTC'; set client_min_messages = error") }
     @db.query("set client_min_messages = error")
     @db.query(FIT)
-  rescue LoadError => error
-    skip "#{error.path} is not installed"
   end
 
   def teardown
@@ -165,8 +163,6 @@ module CatalogueValuesOfMySQL
       password: server.password, database: server.database, encoding: "utf8mb4")
     @mysql2.query_options.merge!(as: :array, cast_booleans: false, database_timezone: :utc, application_timezone: :utc)
     @mysql2.query("set time_zone = '+00:00', sql_mode = 'traditional'") # dates that are none are refused
-  rescue LoadError => error
-    skip "#{error.path} is not installed"
   end
 
   def teardown
@@ -297,8 +293,6 @@ class CatalogueValuesOfSQLiteTest < Minitest::Test
     @db = Heddle::DB.connect("sqlite://#{@path}")
     @kept = Heddle::DB.connect("sqlite://#{@path}", statement_cache: :always)
     @sqlite3 = SQLite3::Database.new(@path)
-  rescue LoadError => error
-    skip "#{error.path} is not installed"
   end
 
   def teardown

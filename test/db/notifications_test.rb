@@ -13,8 +13,6 @@ class DatabaseNotificationsTest < Minitest::Test
     require "heddle/notifications"
     @db = Heddle::DB.connect(mariadb.url, timeout: 20)
     @subscribers = []
-  rescue LoadError => error
-    skip "#{error.path} is not installed"
   end
 
   def teardown

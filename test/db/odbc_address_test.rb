@@ -10,8 +10,6 @@ class ODBCAddressTest < Minitest::Test
 
   def setup
     require "heddle/db/odbc"
-  rescue LoadError => error
-    skip error.message
   end
 
   def test_connection_strings

@@ -83,8 +83,6 @@ class PostgreSQLConninfoTest < Minitest::Test
 
   def require_pg
     require "pg"
-  rescue LoadError => error
-    skip error.message
   end
 
   # ---- what is refused

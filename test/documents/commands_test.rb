@@ -26,7 +26,8 @@ class CommandsTest < Minitest::Test
     case command
     when "bin/try"
       assert_match(/^heddle /, run_there("bin/try --requests 20 --delays 0 --rounds 1 --models heddle,async"))
-    when "bin/setup" then set_up
+    when "bin/setup" then run_there(command)
+    when "bin/setup --all" then set_up
     when %r{\Abin/test}
       out = run_there("bin/test --ruby #{RUBY} --no-checks test/lab/plan_test.rb")
       assert_match(/\d+ runs, .* 0 failures, 0 errors/, out)

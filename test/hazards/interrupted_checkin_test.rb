@@ -17,8 +17,6 @@ class InterruptedCheckinTest < Minitest::Test
   def setup
     require "active_record"
     require "heddle/active_record"
-  rescue LoadError => error
-    skip "a gem is not installed: #{error.message}"
   end
 
   def test_an_interrupt_while_a_connection_is_settled_keeps_its_place

@@ -164,11 +164,7 @@ class ActiveJobTest < Minitest::Test
 
   # Sidekiq's own options, in a class of ActiveJob.
   def test_a_deadline_of_sidekiqs
-    begin
-      require "heddle/sidekiq"
-    rescue LoadError
-      skip "the gem sidekiq is not installed"
-    end
+    require "heddle/sidekiq"
     within = lambda do |seconds, &block|
       Heddle::SidekiqSupport::JobDeadline.within(nil, {"wrapped" => "X", "deadline" => seconds}, &block)
     end
@@ -286,12 +282,8 @@ class ActiveJobTest < Minitest::Test
   end
 
   def test_limits_of_all_processes
-    redis = begin
-      Servers.redis
-    rescue Servers::Unavailable => e
-      skip e.message
-    end
-    job = Class.new(LimitedJob) { heddle_limit "jobs", concurrent: 2, redis: redis.url }
+    url = Servers.redis.url
+    job = Class.new(LimitedJob) { heddle_limit "jobs", concurrent: 2, redis: url }
     self.class.const_set(:OfTwo, job) unless self.class.const_defined?(:OfTwo)
     job.now = job.most = 0
     job.queue_adapter = @adapter = ActiveJob::QueueAdapters::HeddleAdapter.new(fibers: 50)
@@ -301,7 +293,7 @@ class ActiveJobTest < Minitest::Test
     assert_empty LimitedJob.heddle_limits
     # The wait for a place is part of the job.
     job.heddle_deadline 0.05
-    Heddle::Limit.new("jobs", concurrent: 2, redis: redis.url).then do |limit|
+    Heddle::Limit.new("jobs", concurrent: 2, redis: url).then do |limit|
       limit.acquire { limit.acquire { assert_raises(Heddle::DeadlineExceeded) { job.perform_now } } }
     end
   end
@@ -316,7 +308,5 @@ class ActiveJobTest < Minitest::Test
     @database = true
     url = Servers.public_send(name).url.sub(/\Amysql2?:/, "trilogy:")
     ActiveRecord::Base.establish_connection(url: url, pool: pool, checkout_timeout: 10)
-  rescue LoadError, Servers::Unavailable => e
-    skip e.message
   end
 end

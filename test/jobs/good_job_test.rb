@@ -82,8 +82,6 @@ class GoodJobTest < Minitest::Test
     FileUtils.mkdir_p("#{@folder}/config")
     File.write("#{@folder}/config/environment.rb", ENVIRONMENT)
     File.write("#{@folder}/fill.rb", FILL)
-  rescue Servers::Unavailable => e
-    skip e.message
   end
 
   def teardown

@@ -12,12 +12,6 @@ class SidekiqLimitTest < Minitest::Test
     require "sidekiq"
     require "heddle/sidekiq"
     @redis = Servers.redis
-  rescue LoadError => error
-    raise unless error.path == "sidekiq"
-
-    skip "the gem sidekiq is not installed (gem install sidekiq)"
-  rescue Servers::Unavailable => error
-    skip error.message
   end
 
   def test_no_more_jobs_at_once_than_the_limit_allows

@@ -16,7 +16,6 @@ class MemcachedBenchTest < Minitest::Test
     out, err = StringIO.new, StringIO.new
     status = Heddle::Lab::CLI.run(%w[bench memcached --models dalli,dalli_timeout,heddle,heddle_deadline,raw --rounds 1
       --scale 0.02 --deadline 60 --no-system-calls -o json], out: out, err: err)
-    skip err.string if status == 69
     assert_equal [0, ""], [status, err.string], out.string
     rounds = JSON.parse(out.string)["rounds"].reject { |round| round["twin"] }
     assert_equal 4 * 7 + 3, rounds.size
@@ -24,12 +23,10 @@ class MemcachedBenchTest < Minitest::Test
   end
 
   def test_system_calls_are_counted
-    skip "strace is not installed" unless system("strace", "-V", out: File::NULL)
     out, err = StringIO.new, StringIO.new
-    status = Heddle::Lab::CLI.run(
+    Heddle::Lab::CLI.run(
       %w[bench memcached --models heddle --operations get --rounds 1 --scale 0.02 --deadline 100], out: out, err: err
     )
-    skip err.string if status == 69
     shown = out.string[/^System calls.*?^heddle\s+(\S+)/m, 1]
     skip "this machine does not let strace trace" if shown == "–"
     assert_in_delta 3, Float(shown), 0.5, out.string # send, wait, receive; after an interrupt it waits again

@@ -16,7 +16,6 @@ class StreamBenchTest < Minitest::Test
     status = Heddle::Lab::CLI.run(%w[
       bench stream --models raw,io_stream_timeout,stream,stream_deadline --scale 0.05 --rounds 1 --deadline 60 -o json
     ], out: out, err: err)
-    skip err.string if status == 69
     assert_equal [0, ""], [status, err.string], out.string
     rounds = JSON.parse(out.string)["rounds"].reject { |round| round["twin"] }
     assert_equal 2 * 5 + 4 + 2, rounds.size # a limit changes nothing beside a busy thread

@@ -151,7 +151,6 @@ class OtherSchedulerTest < Minitest::Test
   end
 
   def test_a_run_inside_a_task_of_async
-    skip "the gem async is not installed" unless defined?(Async)
     result = Async { |task|
       Array.new(3) { |index| task.async { Heddle.run { Heddle.spawn { sleep(0.001) && index }.value } } }.map(&:wait)
     }.wait

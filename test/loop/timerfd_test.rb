@@ -75,7 +75,6 @@ class TimerfdTest < Minitest::Test
   end
 
   def test_the_timer_is_set_once_for_many_waits
-    skip "strace is not installed" unless system("which strace", out: File::NULL, err: File::NULL)
     skip "the floor sets a limit for each wait" if Heddle::Scheduler.new.backend == "poll"
     outcome = in_child(<<~RUBY, launcher: %w[strace -f -qq -e trace=timerfd_settime])
       pairs = Array.new(2) { UNIXSocket.pair }

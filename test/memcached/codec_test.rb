@@ -187,11 +187,7 @@ class MemcachedCodecTest < Minitest::Test
 
   # Programs that have a pool need not be changed.
   def test_inside_of_a_connection_pool
-    begin
-      require "connection_pool"
-    rescue LoadError
-      skip "the gem connection_pool is not installed"
-    end
+    require "connection_pool"
     server = real_server
     [Heddle::Memcached, Heddle::Memcached::DalliCompatible].each do |klass|
       made = Queue.new

@@ -13,16 +13,10 @@ class MemcachedStoreTest < Minitest::Test
 
   def setup
     super
-    begin
-      require "logger"
-      require "active_support"
-      require "active_support/cache/heddle_store"
-      require "active_support/notifications"
-    rescue LoadError => error
-      raise unless error.path.start_with?("active_support")
-
-      skip "the gem activesupport is not installed"
-    end
+    require "logger"
+    require "active_support"
+    require "active_support/cache/heddle_store"
+    require "active_support/notifications"
   end
 
   def store(**options)

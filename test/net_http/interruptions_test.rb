@@ -1,16 +1,12 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "async"
 require "support/loop_helpers"
 require "support/scripted_http_server"
 require "heddle/net_http"
 
 runs_on also: %i[yjit], except: %i[newest_net_http]
-begin
-  require "async"
-rescue LoadError
-  nil
-end
 
 # A request that is ended in the middle, at each byte of its reply: it ends at once, and no later request on that
 # connection gets its answer.
@@ -62,7 +58,6 @@ class NetHTTPInterruptionsTest < Minitest::Test
     end
 
     define_method(:"test_stop_under_async_#{shape}") do
-      skip "the gem async is not installed" unless defined?(Async)
       each_offset(shape) do |http|
         Async do |parent|
           task = parent.async { http.get("/") }

@@ -48,8 +48,8 @@ class UseKeepAliveTest < Minitest::Test
   end
 
   def test_faraday
-    library "faraday", "faraday"
-    library "faraday/net_http", "faraday-net_http"
+    require "faraday"
+    require "faraday/net_http"
     connection = Faraday.new(url) { |builder| builder.adapter :net_http }
     3.times { assert_equal "ok", connection.get("/").body }
     assert_equal "ok", connection.post("/", "a=b").body
@@ -57,7 +57,7 @@ class UseKeepAliveTest < Minitest::Test
   end
 
   def test_rest_client
-    library "rest-client", "rest-client"
+    require "rest-client"
     3.times { assert_equal "ok", RestClient.get(url).body }
     assert_equal 2, reused
     2.times { assert_equal "ok", RestClient.post(url, {"a" => "b"}).body } # a stream of its own kind
@@ -66,7 +66,7 @@ class UseKeepAliveTest < Minitest::Test
   end
 
   def test_httparty
-    library "httparty", "httparty"
+    require "httparty"
     3.times { assert_equal "ok", HTTParty.get(url).body }
     assert_equal 2, reused
   end
@@ -79,27 +79,27 @@ class UseKeepAliveTest < Minitest::Test
     open_uri: ->(address, file) { address.open(ssl_ca_cert: file, &:read) },
     open_uri_and_the_system: ->(address, _) { with_authorities_of_the_system { address.open(&:read) } },
     rest_client: lambda do |address, file|
-      library "rest-client", "rest-client"
+      require "rest-client"
       RestClient::Request.execute(method: :get, url: address.to_s, ssl_ca_file: file).body
     end,
     rest_client_and_the_system: lambda do |address, _|
-      library "rest-client", "rest-client"
+      require "rest-client"
       with_authorities_of_the_system { RestClient.get(address.to_s).body }
     end,
     faraday: lambda do |address, file|
-      library "faraday", "faraday"
-      library "faraday/net_http", "faraday-net_http"
+      require "faraday"
+      require "faraday/net_http"
       Faraday.new(address.to_s, ssl: {ca_file: file}) { |builder| builder.adapter :net_http }.get("/").body
     end,
     faraday_and_the_system: lambda do |address, _|
-      library "faraday", "faraday"
-      library "faraday/net_http", "faraday-net_http"
+      require "faraday"
+      require "faraday/net_http"
       with_authorities_of_the_system do
         Faraday.new(address.to_s) { |builder| builder.adapter :net_http }.get("/").body
       end
     end,
     httparty: lambda do |address, file|
-      library "httparty", "httparty"
+      require "httparty"
       HTTParty.get(address.to_s, ssl_ca_file: file).body
     end
   }.each do |name, get|
@@ -114,7 +114,7 @@ class UseKeepAliveTest < Minitest::Test
 
   # aws-sdk has a pool of its own: what the pool gives up, others take.
   def test_aws_sdk_s3
-    library "aws-sdk-s3", "aws-sdk-s3"
+    require "aws-sdk-s3"
     server = Servers.s3
     client = Aws::S3::Client.new(endpoint: "http://127.0.0.1:#{server.port}", region: "us-east-1",
       force_path_style: true, retry_limit: 0, access_key_id: server.access_key,
@@ -125,8 +125,6 @@ class UseKeepAliveTest < Minitest::Test
       Seahorse::Client::NetHttp::ConnectionPool.pools.each(&:empty!)
     end
     assert_operator reused, :>=, 1
-  rescue Servers::Unavailable => error
-    skip error.message
   end
 
   # Read to the end it may be kept; left in the middle it may not.
@@ -173,7 +171,7 @@ class UseKeepAliveTest < Minitest::Test
 
   # It makes sessions that live long: they take what others leave, and nobody takes theirs.
   def test_net_http_persistent
-    library "net/http/persistent", "net-http-persistent"
+    require "net/http/persistent"
     address = URI(url)
     Net::HTTP.get(address)
     http = Net::HTTP::Persistent.new(name: "kept")
@@ -305,13 +303,6 @@ class UseKeepAliveTest < Minitest::Test
   # From a method, so that `return` leaves the session in the middle.
   def stream_until(read) = read.call(2)
 
-  def library(path, gem)
-    require path
-  rescue LoadError => e
-    raise unless e.path == path
-    skip "the gem #{gem} is not installed (gem install #{gem})"
-  end
-
   # With the gems of this process.
   def gem_child(code)
     folders = ["#{ROOT}/lib", *$LOAD_PATH].map { |folder| "-I#{folder}" }
@@ -322,7 +313,7 @@ class UseKeepAliveTest < Minitest::Test
 
   def nginx(settings, tls: false)
     program = ["/usr/sbin/nginx", "/usr/bin/nginx"].find { |path| File.executable?(path) }
-    skip "nginx is not installed (Debian: apt install nginx-light)" unless program
+    flunk "nginx is not installed: bin/setup --all" unless program
 
     @folder = Dir.mktmpdir("heddle-nginx")
     port = Addrinfo.tcp("127.0.0.1", 0).bind { |socket| socket.local_address.ip_port }

@@ -26,12 +26,6 @@ class Mysql2OffloadTest < Minitest::Test
     require "heddle/mysql2"
     @server = Servers.mariadb
     @proxy = shaping_proxy(@server)
-  rescue Servers::Unavailable => error
-    skip error.message
-  rescue LoadError => error
-    raise unless error.path == "mysql2"
-
-    skip "the gem mysql2 is not installed"
   end
 
   module Behaviour

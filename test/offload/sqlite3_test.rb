@@ -20,10 +20,6 @@ class SQLite3Test < Minitest::Test
     @file = Tempfile.new("heddle-sqlite3")
     @database = SQLite3::Database.new(@file.path)
     @database.execute("create table numbers (n integer)")
-  rescue LoadError => error
-    raise unless error.path == "sqlite3"
-
-    skip "the gem sqlite3 is not installed (gem install sqlite3)"
   end
 
   def teardown

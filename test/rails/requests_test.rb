@@ -15,7 +15,7 @@ class RailsRequestsTest < Minitest::Test
   PLACES = (CALLERS_OWN + COPIES).freeze
 
   def setup
-    %w[railties puma sqlite3].each { |name| skip "the gem #{name} is not installed" unless installed?(name) }
+    skip "the bundle has no Rails for this Ruby" if RUBY_VERSION < "3.2"
     @app = self.class.app
   end
 
@@ -91,8 +91,6 @@ class RailsRequestsTest < Minitest::Test
   end
 
   private
-
-  def installed?(name) = Gem::Specification.any? { |gem| gem.name == name }
 
   def everywhere(seen) = PLACES.to_h { |place| [place, seen] }
 

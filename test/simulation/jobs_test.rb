@@ -3,6 +3,9 @@
 require "test_helper"
 require "support/simulated"
 require "logger"
+require "sidekiq"
+require "heddle/sidekiq"
+require "heddle/sidekiq/engine"
 
 runs_on rubies: :ends
 
@@ -10,14 +13,6 @@ runs_on rubies: :ends
 # each job has been done, or is in its queue, or is to be tried again, and only one of these.
 class SimulatedJobsTest < Minitest::Test
   include Simulated
-
-  begin
-    require "sidekiq"
-    require "heddle/sidekiq"
-    require "heddle/sidekiq/engine"
-  rescue LoadError => error
-    raise unless error.path.to_s.start_with?("sidekiq")
-  end
 
   # As much of Redis as the engine uses. A list that nobody reads any more keeps nothing: what was taken from it for a
   # connection that is closed meanwhile is lost, as with Redis.
@@ -145,7 +140,6 @@ class SimulatedJobsTest < Minitest::Test
   end
 
   def setup
-    skip "the gem sidekiq is not installed (gem install sidekiq)" unless defined?(Job)
     Thread.current.report_on_exception = false
   end
 

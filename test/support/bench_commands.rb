@@ -35,7 +35,7 @@ module BenchCommands
     "bench s3" => "--requests 5 --delay 1 --models pool:5",
     "bench http" => "--size 1000 --models heddle"
   }.freeze
-  # Libraries that bin/heddle does not install: it says that bin/setup does.
+  # Libraries that bin/heddle does not install: it says that bin/setup --all does.
   MORE_GEMS = /bench (?:s3|jobs|executor|deadlines|sqlite)/
 
   module ClassMethods

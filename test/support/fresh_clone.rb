@@ -22,7 +22,7 @@ module FreshClone
     "{lib/heddle,odbc/lib/heddle/db/odbc}/#{RUBY_VERSION[/\A\d+\.\d+/]}", "lab/ext/server/heddle-server"].freeze
 
   class << self
-    # What bin/setup has said there, or nil.
+    # What bin/setup --all has said there, or nil.
     attr_accessor :set_up
 
     # Lets the clone have this checkout's compiled code: for tests of commands that only need it.
@@ -56,7 +56,7 @@ module FreshClone
 
   # Once for all commands that need what it installs.
   def set_up
-    FreshClone.set_up ||= run_there("bin/setup")
+    FreshClone.set_up ||= run_there("bin/setup --all")
   end
 
   def run_there(command, attempts: 1)

@@ -39,19 +39,13 @@ module MemcachedHelpers
 
   def real_server(way = :tcp)
     MemcachedHelpers.server(way)
-  rescue Servers::Unavailable => error
-    skip error.message
   end
 
-  # Loads dalli, without its log; skips the test where the gem is not installed.
+  # Loads dalli, without its log.
   def require_dalli
     require "dalli"
     require "logger"
     Dalli.logger = Logger.new(nil)
-  rescue LoadError => error
-    raise unless error.path == "dalli"
-
-    skip "the gem dalli is not installed"
   end
 
   # A client with a key namespace of the test's own, closed at the test's end.

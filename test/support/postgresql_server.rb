@@ -115,10 +115,8 @@ end
 
 # For tests that need this server.
 module OwnPostgreSQLHelpers
-  # @return [TestPostgreSQL] this process's server; skips the test with the reason where none can be started
+  # @return [TestPostgreSQL] this process's server
   def postgresql
     TestPostgreSQL.shared
-  rescue Servers::Unavailable => error
-    skip error.message
   end
 end

@@ -5,7 +5,7 @@ require "heddle/lab"
 # For a test class: its `program` is the lab's server, built to stop with an error at the first invalid access or
 # leak.
 module SanitizedServer
-  def program = SanitizedServer.path || skip("the sanitizers are not installed: #{SanitizedServer.reason}")
+  def program = SanitizedServer.path || flunk("no sanitizers: #{SanitizedServer.reason}")
 
   class << self
     attr_reader :reason

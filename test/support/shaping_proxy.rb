@@ -15,10 +15,6 @@ module ShapingProxies
     proxy = Heddle::Lab::ShapingProxy.start("#{server.host}:#{server.port}", **settings)
     (@shaping_proxies ||= []) << proxy
     proxy
-  rescue Heddle::Lab::Error => error
-    raise unless error.message.match?(/not installed|installed\?/)
-
-    skip error.message
   end
 
   def after_teardown

@@ -21,15 +21,9 @@ module SidekiqHelpers
 
   def setup
     super
-    begin
-      require "sidekiq"
-      require "sidekiq/api"
-      require "support/sidekiq_app"
-    rescue LoadError => error
-      raise unless error.path.start_with?("sidekiq")
-
-      skip "the gem sidekiq is not installed (gem install sidekiq)"
-    end
+    require "sidekiq"
+    require "sidekiq/api"
+    require "support/sidekiq_app"
     @processes = []
   end
 
@@ -74,8 +68,6 @@ module SidekiqHelpers
     Minitest.after_run { @redis.stop }
     use_redis(@redis.url)
     @redis
-  rescue Servers::Unavailable => error
-    skip error.message
   end
 
   def use_redis(url)

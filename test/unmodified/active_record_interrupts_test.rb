@@ -105,7 +105,7 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
 
   # BEGIN has run, and its answer comes too late.
   def test_a_deadline_in_begin
-    library "pg"
+    require "pg"
     connect("postgresql", proxy = shaping_proxy(server(:postgresql)))
     pool.with_connection { |connection| connection.select_value("select 1") }
     proxy.shape(delay: 0.3)
@@ -148,7 +148,7 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
 
   def connect(adapter, proxy = nil)
     name, library, @slow = ADAPTERS.fetch(adapter)
-    library library
+    require library
     db = server(name)
     ActiveRecord::Base.establish_connection(
       adapter: adapter, host: "127.0.0.1", port: (proxy || db).port, username: db.username, password: db.password,

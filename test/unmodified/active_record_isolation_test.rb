@@ -10,7 +10,7 @@ runs_on also: %i[oldest_active_record]
 class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
   def setup
     super
-    library "sqlite3"
+    require "sqlite3"
     active_record(isolation: :thread)
     ActiveRecord::Base.establish_connection(adapter: "sqlite3", database: ":memory:", pool: 3, checkout_timeout: 5)
   end

@@ -13,7 +13,7 @@ runs_on also: %i[oldest_active_record]
 class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
   def setup
     super
-    library "sqlite3"
+    require "sqlite3"
     active_record(isolation: :fiber, least: "7.1")
     require "active_support/all"
     @folder = Dir.mktmpdir

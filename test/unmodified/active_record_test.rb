@@ -14,7 +14,7 @@ class UnmodifiedActiveRecordTest < UnmodifiedTestCase
 
   def setup
     super
-    library "trilogy"
+    require "trilogy"
     active_record(isolation: :fiber, least: "7.1")
     connect(pool: POOL)
   end

@@ -11,10 +11,6 @@ class AsyncHTTPTest < Minitest::Test
     %w[async/http async/http/server async/http/client async/http/endpoint].each { |path| require path }
     @level = Console.logger.level
     Console.logger.off!
-  rescue LoadError => error
-    raise unless error.path.start_with?("async/http")
-
-    skip "the gem async-http is not installed"
   end
 
   def teardown

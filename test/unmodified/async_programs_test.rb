@@ -26,8 +26,8 @@ class AsyncProgramsTest < UnmodifiedTestCase
 
   %w[http/1.1 h2].each do |protocol|
     on_each_loop "websockets over #{protocol.tr("/.", " ")}" do |task|
-      library "async/websocket/client", gem: "async-websocket"
-      library "async/websocket/server", gem: "async-websocket"
+      require "async/websocket/client"
+      require "async/websocket/server"
       library "async/websocket/adapters/http", gem: "async-websocket" # which the server of 0.30.0 does not load
       closed = 0
       chat = Async::WebSocket::Server.new(Protocol::HTTP::Middleware::NotFound) do |connection|
@@ -64,9 +64,9 @@ class AsyncProgramsTest < UnmodifiedTestCase
 
   # A server that says goodbye to its clients closes connections at which its own tasks wait.
   on_each_loop "websockets whose server stops" do |task|
-    library "async/websocket/client", gem: "async-websocket"
-    library "async/websocket/server", gem: "async-websocket"
-    library "async/websocket/adapters/http", gem: "async-websocket"
+    require "async/websocket/client"
+    require "async/websocket/server"
+    require "async/websocket/adapters/http"
     talking = []
     chat = Async::WebSocket::Server.new(Protocol::HTTP::Middleware::NotFound) do |connection|
       talking << connection
@@ -148,7 +148,7 @@ class AsyncProgramsTest < UnmodifiedTestCase
   end
 
   on_each_loop "Redis that starts again" do |task|
-    library "async/redis", gem: "async-redis"
+    require "async/redis"
     running = Servers::Redis.new.start
     client = Async::Redis::Client.new(Async::Redis::Endpoint.parse(running.url))
     pops = Array.new(TASKS) do
@@ -173,8 +173,8 @@ class AsyncProgramsTest < UnmodifiedTestCase
   # ---- async-job with its queue in Redis
 
   on_each_loop "jobs that are stopped in the middle" do |task|
-    library "async/job", gem: "async-job"
-    library "async/job/processor/redis", gem: "async-job-processor-redis"
+    require "async/job"
+    require "async/job/processor/redis"
     client = redis
     names = {"plain" => 60, "fails" => 10, "late" => 10, "long" => 10}
       .flat_map { |kind, count| Array.new(count) { |i| "#{kind} #{i}" } }
@@ -210,7 +210,7 @@ class AsyncProgramsTest < UnmodifiedTestCase
   # ---- an LLM client, by Faraday and Net::HTTP
 
   on_each_loop "language models that stream" do |task|
-    library "ruby_llm"
+    require "ruby_llm"
     require "heddle/net_http"
     Heddle::NetHTTP.disable
     begun = gone = 0 # of the endless ones
@@ -260,7 +260,7 @@ class AsyncProgramsTest < UnmodifiedTestCase
   # ---- async-http's client for many hosts
 
   on_each_loop "the internet" do |task|
-    library "async/http/internet", gem: "async-http"
+    require "async/http/internet"
     app = proc do |request|
       body = Protocol::HTTP::Body::Writable.new
       task.async do
@@ -341,7 +341,7 @@ class AsyncProgramsTest < UnmodifiedTestCase
   end
 
   def redis
-    library "async/redis", gem: "async-redis"
+    require "async/redis"
     client = Async::Redis::Client.new(Async::Redis::Endpoint.parse(server(:redis).url))
     client.call("FLUSHALL")
     client

@@ -14,7 +14,7 @@ class UnmodifiedAwsS3Test < UnmodifiedTestCase
 
   def setup
     super
-    library "aws-sdk-s3"
+    require "aws-sdk-s3"
     @server = server(:s3)
     @proxy = shaping_proxy(@server, delay: DELAY)
     @expected = Array.new(COUNT) { |i| "the body of #{i}\n" * 1000 }

@@ -36,11 +36,7 @@ class ConnectFilterTest < Minitest::Test
 
   AROUND.merge(SEEN).each do |name, connect|
     define_method(:"test_#{name.gsub(/\W/, "_")}") do
-      begin
-        require name
-      rescue LoadError
-        skip "#{name} is not installed"
-      end
+      require name
       accepted = asked = 0
       with_server(->(connection) { (accepted += 1) && connection.close }) do |port|
         2.times do |in_task|

@@ -13,7 +13,7 @@ class UnmodifiedDalliTest < UnmodifiedTestCase
 
   def setup
     super
-    library "dalli"
+    require "dalli"
     @server = server(:memcached)
     @proxy = shaping_proxy(@server, delay: DELAY)
     @expected = Array.new(COUNT) { |i| {"number" => i, "text" => "x" * 10_000} }

@@ -44,7 +44,7 @@ class DeadlinesTest < Minitest::Test
   end
 
   on_each_fault "net_http", value_at: 40 do
-    library "net/http"
+    require "net/http"
     library "openssl" # see doc/limits.md: a library that loads, and deadlines in several threads
     address = proxied(:load)
     http = Net::HTTP.new(address.host, address.port)
@@ -56,8 +56,8 @@ class DeadlinesTest < Minitest::Test
   end
 
   on_each_fault "dalli" do
-    library "dalli"
-    library "json"
+    require "dalli"
+    require "json"
     address = proxied(:memcached)
     cache = Dalli::Client.new("#{address.host}:#{address.port}",
       socket_timeout: 30, protocol: :meta, serializer: JSON, down_retry_delay: 0)
@@ -67,7 +67,7 @@ class DeadlinesTest < Minitest::Test
   end
 
   on_each_fault "redis_client" do
-    library "redis-client"
+    require "redis-client"
     address = proxied(:redis)
     redis = RedisClient.config(host: address.host, port: address.port, timeout: 30, reconnect_attempts: 1).new_client
     redis.call("SET", "long", "x" * 600)
@@ -79,7 +79,7 @@ class DeadlinesTest < Minitest::Test
   end
 
   on_each_fault "trilogy" do
-    library "trilogy"
+    require "trilogy"
     server = server(:mariadb)
     address = proxied(:mariadb)
     connect = lambda do
@@ -96,7 +96,7 @@ class DeadlinesTest < Minitest::Test
   end
 
   on_each_fault "pg" do
-    library "pg"
+    require "pg"
     server = server(:postgresql)
     address = proxied(:postgresql)
     connect = lambda do
@@ -160,15 +160,5 @@ class DeadlinesTest < Minitest::Test
 
   def server(name)
     Servers.public_send(name)
-  rescue Servers::Unavailable => error
-    skip error.message
-  end
-
-  def library(path)
-    require path
-  rescue LoadError => error
-    raise unless error.path == path
-
-    skip "the gem #{path} is not installed (gem install #{path})"
   end
 end

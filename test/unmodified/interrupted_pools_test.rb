@@ -9,7 +9,7 @@ class UnmodifiedInterruptedPoolsTest < UnmodifiedTestCase
   SECONDS = 40
 
   def test_connection_pool_loses_a_place
-    library "connection_pool"
+    require "connection_pool"
     assert_seen <<~RUBY
       require "connection_pool"
       seen do
@@ -23,7 +23,7 @@ class UnmodifiedInterruptedPoolsTest < UnmodifiedTestCase
   # Sequel uses its pool timed_queue on Ruby 3.2 and later.
   if RUBY_VERSION >= "3.2"
     def test_sequel_loses_a_place
-      library "sequel"
+      require "sequel"
       assert_seen <<~RUBY
         require "sequel"
         seen do

@@ -8,7 +8,7 @@ class UnmodifiedMysql2Test < UnmodifiedTestCase
 
   def setup
     super
-    library "mysql2"
+    require "mysql2"
     @server = server(:mariadb)
     @expected = Array.new(COUNT) { |i| {"number" => i, "slept" => 0} }
   end

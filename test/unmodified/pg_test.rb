@@ -8,7 +8,7 @@ class UnmodifiedPgTest < UnmodifiedTestCase
 
   def setup
     super
-    library "pg"
+    require "pg"
     @server = server(:postgresql)
     @expected = Array.new(COUNT) { |i| [i.to_s] }
   end

@@ -9,7 +9,7 @@ class UnmodifiedRedisClientTest < UnmodifiedTestCase
 
   def setup
     super
-    library "redis-client"
+    require "redis-client"
     @server = server(:redis)
     @expected = Array.new(COUNT) { |i| ["list:#{i}", "value #{i}"] }
   end

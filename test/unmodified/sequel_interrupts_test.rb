@@ -30,7 +30,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
 
   def setup
     super
-    library "sequel"
+    require "sequel"
     require "heddle/sequel"
   end
 
@@ -157,7 +157,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
       next if adapter == "mysql2" # its connect is not interrupted
 
       define_method(:"test_#{name.tr(" ", "_")}_in_a_connect_on_#{adapter}") do
-        library library
+        require library
         silent = TCPServer.new("127.0.0.1", 0)
         @db = Sequel.connect(adapter: adapter, host: "127.0.0.1", port: silent.addr[1], user: "user", test: false,
           keep_reference: false)
@@ -286,7 +286,7 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
 
   def connect(adapter, **options)
     name, library, @slow = ADAPTERS.fetch(adapter)
-    library library
+    require library
     db = server(name)
     @settings = {adapter: adapter, host: "127.0.0.1", port: db.port, user: db.username, password: db.password,
                  database: db.database, max_connections: 1, pool_timeout: AT_ONCE, keep_reference: false, **options}

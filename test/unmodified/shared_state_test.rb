@@ -7,7 +7,7 @@ require "unmodified/unmodified_test_case"
 # Objects and settings that belong to a thread in a library, and so to all of its tasks, as doc/limits.md says.
 class UnmodifiedSharedStateTest < UnmodifiedTestCase
   def test_one_persistent_excon_object_mixes_up_answers
-    library "excon"
+    require "excon"
     echo do |url|
       shared = Excon.new(url, persistent: true)
       paths = Array.new(6) { |i| "/#{i}" }
@@ -20,7 +20,7 @@ class UnmodifiedSharedStateTest < UnmodifiedTestCase
   end
 
   def test_i18n_locale_belongs_to_the_thread_on_ruby_3_1
-    library "i18n"
+    require "i18n"
     before = [I18n.enforce_available_locales, I18n.locale]
     I18n.enforce_available_locales = false
     I18n.locale = :en

@@ -15,7 +15,7 @@ class UnmodifiedSolidQueueTest < UnmodifiedTestCase
 
   def setup
     super
-    library "active_record", gem: "activerecord"
+    require "active_record"
     skip "Solid Queue with fibers wants Ruby 3.2" unless Gem.loaded_specs.key?("solid_queue")
     @slow = server(:load)
   end
@@ -27,12 +27,12 @@ class UnmodifiedSolidQueueTest < UnmodifiedTestCase
   end
 
   def test_on_sqlite
-    library "sqlite3"
+    require "sqlite3"
     assert_no_job_is_lost("sqlite3:FOLDER/jobs.sqlite3")
   end
 
   def test_on_postgresql
-    library "pg"
+    require "pg"
     postgresql = server(:postgresql)
     ActiveRecord::Base.establish_connection(postgresql.url)
     connection.execute("create database solid_queue")
@@ -45,7 +45,7 @@ class UnmodifiedSolidQueueTest < UnmodifiedTestCase
   end
 
   def test_on_mariadb
-    library "trilogy"
+    require "trilogy"
     mariadb = server(:mariadb)
     url = mariadb.url.sub(/\A\w+:/, "trilogy:")
     ActiveRecord::Base.establish_connection(url)

@@ -16,7 +16,7 @@ class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
 
   def setup
     super
-    library "sqlite3"
+    require "sqlite3"
     @folder = Dir.mktmpdir
     @path = "#{@folder}/test.db"
     @others = []
@@ -33,7 +33,7 @@ class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
 
   # Each returns the insert of a row, by a connection of a pool of one.
   def with_sequel(timeout: TIMEOUT)
-    library "sequel"
+    require "sequel"
     require "heddle/sequel"
     db = Sequel.sqlite(@path, timeout: (timeout * 1000).to_i, max_connections: 1, keep_reference: false)
     @close = db.method(:disconnect)
@@ -41,7 +41,7 @@ class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
   end
 
   def with_active_record(timeout: TIMEOUT)
-    library "active_record", gem: "activerecord"
+    require "active_record"
     require "heddle/active_record"
     level = ActiveSupport::IsolatedExecutionState.isolation_level
     ActiveSupport::IsolatedExecutionState.isolation_level = :fiber

@@ -8,7 +8,7 @@ class UnmodifiedTrilogyTest < UnmodifiedTestCase
 
   def setup
     super
-    library "trilogy"
+    require "trilogy"
     @server = server(:mariadb)
     @expected = Array.new(COUNT) { |i| [i, 0] }
   end

@@ -34,21 +34,11 @@ class UnmodifiedTestCase < Minitest::Test
   # A server of Servers by name; skips where it is not available.
   def server(name)
     Servers.public_send(name)
-  rescue Servers::Unavailable => e
-    skip e.message
-  end
-
-  # Loads a library; skips where it is not installed.
-  def library(path, gem: path)
-    require path
-  rescue LoadError => e
-    raise unless e.path == path
-    skip "the gem #{gem} is not installed (gem install #{gem})"
   end
 
   # Loads ActiveRecord with Heddle's support for it, and keeps the isolation level until #leave_active_record.
   def active_record(isolation:, least: "0")
-    library "active_record", gem: "activerecord"
+    require "active_record"
     version = ActiveRecord.version
     skip "ActiveRecord #{version} keeps connections by thread" if version < Gem::Version.new(least)
     require "heddle/active_record"

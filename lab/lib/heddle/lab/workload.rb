@@ -107,7 +107,7 @@ module Heddle
       rescue LoadError => error
         raise unless error.path == feature
 
-        raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup installs it, " \
+        raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup --all installs it, " \
           "or gem install #{name})"
       end
 

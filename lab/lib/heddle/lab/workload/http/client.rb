@@ -75,8 +75,8 @@ module Heddle
             rescue LoadError => error
               raise unless error.path == feature
 
-              raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup installs it, " \
-                "or gem install #{name})"
+              raise LoadError, "the gem #{name} is not installed for Ruby #{RUBY_VERSION} (bin/setup --all " \
+                "installs it, or gem install #{name})"
             end
           end
 
