@@ -1,90 +1,26 @@
 # frozen_string_literal: true
 
 require "test_helper"
-require "logger"
-require "support/loop_helpers"
-require "support/shaping_proxy"
-require "support/sidekiq_helpers"
+require "support/sidekiq_engine"
 
-# The parts of heddle/sidekiq, in this process.
+# How jobs on fibers begin and end: alone, by an error of others, and when the process stops.
 class SidekiqEngineTest < Minitest::Test
-  include LoopHelpers
-  include ShapingProxies
-  include SidekiqHelpers
+  include SidekiqEngine
 
   hard_deadline 60
   mode :fiber
 
-  # Hands out units of work that know what became of them.
-  class Fetch
-    Unit = Struct.new(:job, :fetch, :state) do
-      def queue_name = "default"
-
-      def acknowledge
-        sleep 0.02 # as one that talks to a server
-        fetch.log << [:acknowledged, job]
-        self.state = :acknowledged
-      end
-
-      def requeue = fetch.bulk_requeue([self])
-    end
-
-    class << self
-      attr_accessor :jobs
-    end
-
-    attr_reader :log, :units, :most
-
-    def initialize(_capsule)
-      @jobs = self.class.jobs
-      @log, @units, @most = [], [], 0
-    end
-
-    def retrieve_work
-      sleep 0.005
-      return sleep(0.05) && nil if @jobs.empty?
-
-      @units << Unit.new(@jobs.shift, self, :fetched)
-      @most = [@most, @units.count { |unit| unit.state == :fetched }].max
-      @units.last
-    end
-
-    def bulk_requeue(units)
-      units.each do |unit|
-        @log << [:requeued, unit.job]
-        unit.state = :requeued
-      end
-    end
-  end
-
-  # A job of these tests.
-  class Job
-    include Sidekiq::Job if defined?(Sidekiq::Job)
-
-    class << self
-      attr_accessor :ended, :cleaned
-    end
-
-    def perform(seconds, stubborn = false)
-      sleep(seconds)
-      self.class.ended << jid
-    ensure
-      if stubborn
-        Heddle.shield(5) { sleep(1.5) }
-      else
-        sleep(0.05)
-      end
-      self.class.cleaned << jid
-    end
-  end
-
   # Kills the thread of its capsule.
   class KillingJob
+    include Sidekiq::Job
+
     def perform = Thread.current.kill
   end
 
   # Has a task kill the thread.
   class KillingByTaskJob
+    include Sidekiq::Job
+
     KILL = -> { sleep(0.05) && Thread.exit }
     POOL = Heddle::FiberPool.new(2)
 
@@ -106,41 +42,18 @@ class SidekiqEngineTest < Minitest::Test
     def enumerator = Enumerator.new { |yielder| yielder << Heddle.spawn(&KILL).value }.next
   end
 
-  # Ends once three of them run.
-  class MeetingJob
-    class << self
-      attr_accessor :present
-    end
-
-    def perform
-      self.class.present += 1
-      sleep 0.002 until self.class.present >= 3
-    end
-  end
-
   # Gives the others a turn, again and again.
   class BusyJob
+    include Sidekiq::Job
+
     def perform = loop { sleep 0 }
   end
 
   # Leaves a task behind that ends the run of all.
   class StrayJob
-    def perform = Heddle.spawn { raise NoMemoryError, "of a task that a job left" }
-  end
+    include Sidekiq::Job
 
-  def setup
-    super
-    [Job, KillingJob, KillingByTaskJob, MeetingJob, BusyJob, StrayJob].each do |job|
-      job.include(Sidekiq::Job) unless job.include?(Sidekiq::Job)
-    end
-    Job.ended, Job.cleaned = [], []
-    MeetingJob.present = 0
-    stop_without_pauses
-    @config = Sidekiq::Config.new
-    @config.logger = Logger.new(@output = StringIO.new)
-    @capsule = @config.default_capsule
-    # Other tests of this process, or gems, may have loaded it.
-    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber if defined?(ActiveSupport::IsolatedExecutionState)
+    def perform = Heddle.spawn { raise NoMemoryError, "of a task that a job left" }
   end
 
   def test_arguments
@@ -163,14 +76,6 @@ class SidekiqEngineTest < Minitest::Test
     assert_equal [Sidekiq::Manager, Sidekiq::Processor], [other.class, other.workers.first.class]
   end
 
-  def test_a_fetch_class_of_the_program_never_holds_more_jobs_than_can_run
-    jobs = Array.new(40) { |i| job(i, 0.05) }
-    fetch = run_jobs(jobs, fibers: 5, until_ended: 40)
-    assert_equal 40, Job.ended.uniq.size
-    assert_equal 5, fetch.most
-    assert_equal jobs.map { |job| [:acknowledged, job] }.sort, fetch.log.sort
-  end
-
   def test_a_stop_requeues_each_unfinished_job_once_and_after_its_clean_up
     jobs = Array.new(3) { |i| job(i, 60) } + Array.new(3) { |i| job(10 + i, 0.1) }
     fetch = run_jobs(jobs, fibers: 6, until_ended: 3)
@@ -181,6 +86,8 @@ class SidekiqEngineTest < Minitest::Test
 
   # Ends in its own way once the process stops, and records that its clean-up ran.
   class EndingJob
+    include Sidekiq::Job
+
     class << self
       attr_accessor :began, :cleaned, :stopping
     end
@@ -308,7 +215,7 @@ class SidekiqEngineTest < Minitest::Test
 
   # Records what the job before left in its Fiber storage.
   class StorageJob
-    include Sidekiq::Job if defined?(Sidekiq::Job)
+    include Sidekiq::Job
 
     class << self
       attr_accessor :seen
@@ -324,7 +231,6 @@ class SidekiqEngineTest < Minitest::Test
   # One job ends while another one, fetched together with a third, is on its way.
   def test_a_job_inherits_nothing_of_one_that_ends
     skip "no Fiber storage before Ruby 3.2" unless Fiber.respond_to?(:[])
-    StorageJob.include(Sidekiq::Job) unless StorageJob.include?(Sidekiq::Job)
     StorageJob.seen = seen = []
     jobs = %w[first kept last].map { |jid| JSON.generate("class" => StorageJob.name, "jid" => jid, "args" => []) }
     @config.heddle(fibers: 4)
@@ -450,22 +356,6 @@ class SidekiqEngineTest < Minitest::Test
     assert_includes @output.string, "on purpose"
   end
 
-  # The tasks that use the connections are the parent's.
-  def test_a_child_of_fork_gets_a_connection_while_all_are_in_use
-    capsule = heddle_capsule(fibers: 5, connections: 2)
-    Heddle.run do
-      users = Array.new(2) { Heddle.spawn { capsule.redis { sleep } } }
-      child = fork do
-        capsule.redis_pool.with(timeout: 0.5) { exit!(0) }
-      rescue ConnectionPool::TimeoutError
-        exit!(1)
-      end
-      Process.wait(child)
-      users.each(&:cancel)
-    end
-    assert_predicate $?, :success?
-  end
-
   # Redis goes away while the process is told to be quiet.
   def test_a_fetched_job_that_cannot_return_to_its_queue_is_kept
     @config.heddle(fibers: 1)
@@ -530,93 +420,6 @@ class SidekiqEngineTest < Minitest::Test
     @redis&.stop
   end
 
-  def test_fibers_share_connections
-    start_redis
-    @config.redis = {url: @redis.url}
-    @config.heddle(fibers: 60, connections: 5)
-    pool = @capsule.local_redis_pool
-    assert_equal 60, pool.size, "as many may use it; Sidekiq refuses smaller pools"
-    most = now = 0
-    Heddle.run do
-      60.times do
-        Heddle.spawn do
-          @capsule.redis do |connection|
-            most = [most, now += 1].max
-            @capsule.redis { |same| assert_same connection, same }
-            connection.call("PING")
-            sleep 0.01
-            now -= 1
-          end
-        end
-      end
-    end
-    assert_equal 5, most
-  ensure
-    @redis&.stop
-  end
-
-  # One that gives its connection back, and wants another one at once, is behind those who wait.
-  def test_connections_are_given_in_order
-    @config.heddle(fibers: 9, connections: 2)
-    pool, order = @capsule.local_redis_pool, []
-    Heddle.run do
-      greedy = Array.new(2) do
-        Heddle.spawn do
-          until order.size >= 5
-            pool.with { sleep 0.001 }
-          end
-        end
-      end
-      Array.new(5) { |i| Heddle.spawn { pool.with { order << i } } }.each { |task| task.wait(10) }
-      greedy.each(&:cancel)
-    end
-    assert_equal [0, 1, 2, 3, 4], order
-  end
-
-  # It has left the line, or its turn goes on to the next.
-  def test_a_fiber_that_is_cancelled_in_the_line_takes_no_connection
-    @config.heddle(fibers: 9, connections: 2)
-    pool = @capsule.local_redis_pool
-    Heddle.run do
-      users = Array.new(2) { Heddle.spawn { pool.with { sleep } } }
-      first, second = Array.new(2) { Heddle.spawn { pool.with { :mine } } }
-      users.each(&:cancel)
-      first.cancel # its turn is on its way
-      assert_equal :mine, second.value
-      assert_equal(2, Array.new(2) { Heddle.spawn { pool.with(timeout: 5) { sleep 0.01 } } }.count(&:wait))
-    end
-  end
-
-  def test_fetches_leave_one_of_two_connections_to_the_jobs
-    start_redis
-    @config.redis = {url: @redis.url}
-    manager = Sidekiq::Manager.new(heddle_capsule(fibers: 10, connections: 2))
-    manager.start
-    wait_until(what: "a fetch") { redis("CLIENT", "LIST").match?(/ flags=b/) }
-    assert_equal 1, @capsule.heddle_dispatcher.instance_variable_get(:@fetching)
-    manager.stop(monotonic)
-    @config.redis = {url: @redis.url, size: 1}
-    @capsule.instance_variable_set(:@redis, nil)
-    assert_match(/size of 1 connection/, assert_raises(ArgumentError) { Sidekiq::Manager.new(@capsule) }.message)
-  ensure
-    @redis&.stop
-  end
-
-  def test_tasks_of_a_job_use_its_capsules_connections
-    @config.heddle(fibers: 3)
-    pools = Thread.new do
-      Thread.current.thread_variable_set(:heddle_capsule, @capsule)
-      Heddle.run { Heddle.spawn { @config.redis_pool }.value }
-    end.value
-    assert_same @capsule.local_redis_pool, pools
-    refute_same @capsule.local_redis_pool, @config.redis_pool
-  end
-
-  def test_no_more_connections_than_fibers
-    @config.heddle(fibers: 3, connections: 5)
-    assert_equal 3, @capsule.local_redis_pool.size
-  end
-
   # As Sidekiq's own tests have it: without a manager, and with the methods that they call.
   def test_a_processor_alone_ends_its_thread
     Fetch.jobs = [job(1, 60)]
@@ -641,94 +444,6 @@ class SidekiqEngineTest < Minitest::Test
     another.kill(true)
   end
 
-  def test_paused_queues_are_not_asked
-    @config.heddle(fibers: 3)
-    @capsule.fetcher.define_singleton_method(:queues_cmd) { [] }
-    @capsule.fetcher.define_singleton_method(:sleep) { |seconds| seconds }
-    @capsule.heddle_dispatcher = Heddle.const_get(:SidekiqSupport)::Dispatcher.new(@capsule)
-    3.times { @capsule.heddle_dispatcher.add(nil) }
-    assert_nil @capsule.fetcher.retrieve_work
-  end
-
-  def test_a_redis_that_forbids_batches
-    start_redis
-    @config.redis = {url: @redis.url}
-    @config.heddle(fibers: 3)
-    redis("ACL", "SETUSER", "default", "-blmpop")
-    @capsule.heddle_dispatcher = Heddle.const_get(:SidekiqSupport)::Dispatcher.new(@capsule)
-    3.times { @capsule.heddle_dispatcher.add(nil) }
-    redis("LPUSH", "queue:default", "a job")
-    assert_equal "a job", @capsule.fetcher.retrieve_work.job
-  ensure
-    @redis&.stop
-  end
-
-  # Redis has taken the job from its queue, and the answer is on its way.
-  def test_a_fetch_that_is_cancelled_loses_no_job
-    start_redis
-    proxy = shaping_proxy(@redis, delay: 0.1)
-    @config.redis = {url: "redis://#{proxy.host}:#{proxy.port}"}
-    @config.heddle(fibers: 3)
-    @capsule.heddle_dispatcher = Heddle.const_get(:SidekiqSupport)::Dispatcher.new(@capsule)
-    3.times { @capsule.heddle_dispatcher.add(nil) }
-    client, unit = RedisClient.new(url: @redis.url), nil
-    Heddle.run do
-      fetch = Heddle.spawn { unit = @capsule.fetcher.retrieve_work }
-      wait_until { client.call("CLIENT", "LIST").match?(/ flags=b/) }
-      client.call("LPUSH", "queue:default", "a job")
-      fetch.cancel
-      fetch.wait(5)
-    end
-    assert_equal ["a job"], [unit, *@capsule.heddle_dispatcher.take_homeless(0)].compact.map(&:job)
-  ensure
-    client&.close
-    @redis&.stop
-  end
-
-  def test_a_fiber_that_gets_no_connection_fails_in_the_end
-    @config.heddle(fibers: 3, connections: 2)
-    pool = @capsule.local_redis_pool
-    Heddle.run do
-      users = Array.new(2) { Heddle.spawn { pool.with { sleep } } }
-      error = assert_raises(ConnectionPool::TimeoutError) { pool.with(timeout: 0.05) { flunk } }
-      assert_match(/one of the 2 connections/, error.message)
-      users.first.cancel
-      assert_equal :mine, pool.with(timeout: 5) { :mine }, "once one is free"
-      users.last.cancel
-    end
-  end
-
-  # Neither while others end, nor while another fetch is under way: no job has to return to its queue.
-  def test_no_job_is_fetched_that_could_not_start
-    start_redis
-    @config.redis = {url: @redis.url}
-    @config.heddle(fibers: 6)
-    ids = Array.new(150) { |i| "only-#{i}" }
-    redis("LPUSH", "queue:default", *ids.map.with_index { |id, i| job(id, i % 7 * 0.004) })
-    returned = []
-    manager = Sidekiq::Manager.new(@capsule)
-    @capsule.fetcher.define_singleton_method(:bulk_requeue) { |units| returned.concat(units) && super(units) }
-    @capsule.heddle_dispatcher.define_singleton_method(:give_back) { |unit| returned << unit && super(unit) }
-    manager.start
-    wait_until(20) { Job.cleaned.size >= ids.size }
-    manager.stop(monotonic + 0.5)
-    assert_equal ids.sort, Job.ended.sort
-    assert_empty returned.map(&:job)
-  ensure
-    @redis&.stop
-  end
-
-  def test_batches_only_where_the_fetch_is_sidekiqs_own
-    @config.heddle(fibers: 3)
-    assert_equal "Heddle::SidekiqSupport::BatchFetch", @capsule.fetcher.class.name
-    other = Sidekiq::Config.new
-    other[:fetch_class] = Fetch
-    Fetch.jobs = []
-    other.heddle(fibers: 3)
-    assert_instance_of Fetch, other.default_capsule.fetcher
-    assert_equal "Sidekiq::BasicFetch", in_a_patched_process
-  end
-
   # ActiveSupport would keep a job's attributes by thread.
   def test_isolation_by_threads_is_refused
     assert_match(/isolation_level = :fiber/, assert_child(<<~RUBY, gems: true))
@@ -751,7 +466,6 @@ class SidekiqEngineTest < Minitest::Test
 
   # @param ways [Hash{Symbol => Symbol}] the ends of EndingJobs, and what becomes of these jobs
   def assert_stops(ways, also_cleaned = [])
-    EndingJob.include(Sidekiq::Job) unless EndingJob.include?(Sidekiq::Job)
     EndingJob.began, EndingJob.cleaned, EndingJob.stopping = [], [], false
     start_redis
     @config.redis = {url: @redis.url}
@@ -791,60 +505,5 @@ class SidekiqEngineTest < Minitest::Test
     refute_includes fetch.log.map(&:last), killing
     manager.stop(monotonic)
     assert_equal [job(1, 60), killing].sort, fetch.log.filter_map { |what, job| job if what == :requeued }.sort
-  end
-
-  def job(number, *arguments)
-    JSON.generate("class" => Job.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
-  end
-
-  def job_of(job_class, number = 0, *arguments)
-    JSON.generate("class" => job_class.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
-  end
-
-  # A unit of work that returns to this queue.
-  def returning_unit(job, queue)
-    unit = Sidekiq::BasicFetch::UnitOfWork.new("queue:default", job, @capsule)
-    unit.define_singleton_method(:requeue) { queue << self }
-    unit
-  end
-
-  def heddle_capsule(**options)
-    @config.heddle(**options)
-    @capsule
-  end
-
-  # Sidekiq has a shorter pause itself where it is developed.
-  def stop_without_pauses
-    require "sidekiq/component"
-    require "sidekiq/manager"
-    return if Sidekiq::Manager::PAUSE_TIME < 0.1
-
-    Sidekiq::Manager.send(:remove_const, :PAUSE_TIME)
-    Sidekiq::Manager.const_set(:PAUSE_TIME, 0.05)
-  end
-
-  # Runs the jobs until so many have ended, and stops with half a second for the others.
-  def run_jobs(jobs, fibers:, until_ended:)
-    Fetch.jobs = jobs.dup
-    @config[:fetch_class] = Fetch
-    @config.heddle(fibers: fibers)
-    manager = Sidekiq::Manager.new(@capsule)
-    manager.start
-    wait_until { Job.ended.size >= until_ended }
-    yield if block_given?
-    manager.stop(monotonic + 0.5)
-    @capsule.fetcher
-  end
-
-  def fetch_log_size(size) = wait_until { @capsule.fetcher.log.size == size }
-
-  def in_a_patched_process
-    assert_child(<<~RUBY, gems: true).strip
-      require "heddle/sidekiq"
-      config = Sidekiq::Config.new
-      config.heddle(fibers: 2)
-      Sidekiq::BasicFetch.prepend(Module.new { def retrieve_work = super })
-      puts config.default_capsule.fetcher.class
-    RUBY
   end
 end

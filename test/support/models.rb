@@ -6,7 +6,7 @@ require "tempfile"
 # The models of test/simulation in a tree, run again and again, each time with other seeds.
 class Models
   # These test the simulation itself, and the finding of faults.
-  NO_MODELS = %w[simulation_test.rb simulated_sockets_test.rb past_faults_test.rb].freeze
+  NO_MODELS = %w[simulation_test.rb simulated_network_test.rb simulated_sockets_test.rb past_faults_test.rb].freeze
   # A run of a model takes some seconds. One that takes so long is in an endless loop, which is a finding.
   RUN_SECONDS = 120
   # Not the record of the tests that run this, nor another build; and all seeds that a model asks for.
