@@ -14,19 +14,16 @@ module Heddle
           # Net::HTTP takes DeadlineExceeded for a timeout of the request itself, and connects again to repeat that: it
           # would send the request again before the next wait fails.
           Heddle.refuse_late if @socket
-          if KeepAlive.keeps?(self)
-            if @socket
-              KeepAlive.lost(@socket)
-            else
-              resumed = KeepAlive.resume(self, @address, @port, @keep_alive_timeout, @read_timeout, @write_timeout,
-                @continue_timeout)
-              return if resumed
-            end
-            if (key = KeepAlive.key(self))
-              return if resumed.nil? && KeepAlive.take(self, key)
+          if (keeps = KeepAlive.keeps?(self))
+            KeepAlive.lost(@socket) if @socket
+            resumed = @socket ? nil : KeepAlive.resume(self, @address, @port, @keep_alive_timeout, @read_timeout,
+              @write_timeout, @continue_timeout)
+            return if resumed
+          end
+          if keeps && (key = KeepAlive.key(self))
+            return if resumed.nil? && KeepAlive.take(self, key)
 
-              session = KeepAlive.offer_session(self, key)
-            end
+            session = KeepAlive.offer_session(self, key)
           end
           http = Library.http_of(self, :transport)
           if !http || !Connect.handles?(@open_timeout)
