@@ -19,7 +19,7 @@ class KeepAliveMomentsTest < Minitest::Test
   class Interrupted < Exception; end # standard:disable Lint/InheritException
 
   EVENTS = %i[line c_call c_return call return b_call b_return].freeze
-  CODE = %r{/lib/heddle/net_http/(keep_alive|connecting|transporting)}
+  CODE = %r{/lib/heddle/net_http/(keep_alive|connect|transport_request)\b}
 
   def setup
     Heddle::NetHTTP.enable
