@@ -2,7 +2,7 @@
 
 # Every test file starts with `require "test_helper"` and can be run alone:
 #
-#   ruby -Ilib -Itest test/loop/sleep_test.rb --seed 1
+#   ruby -Ilib -Itest test/loop/timers_test.rb --seed 1
 #
 # This file does not load the library, so that the lab's tests can run without it: a test file that needs the library
 # says `require "heddle"`.

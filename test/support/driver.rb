@@ -2,7 +2,7 @@
 
 # Runs test files on the Ruby that runs this, each in its own process with a hard deadline:
 #
-#   ruby test/support/driver.rb [--alone] test/loop test/resolver/hosts_test.rb
+#   ruby test/support/driver.rb [--alone] test/loop test/resolver/resolver_test.rb
 #
 # A file fails when one of its tests fails, when its process crashes or is late, and when it ran no test. The record
 # keeps how each file ended (see record.rb). The processes are forked from this one, so that gems are loaded only

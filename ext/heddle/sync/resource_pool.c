@@ -307,7 +307,7 @@ static void resource_lease_mark(void *pointer)
 }
 
 // A lease of a fiber that may be dropped in the middle of its block, such as an Enumerator's, which runs no `ensure`
-// then: see lib/heddle/dropped_fiber.rb. Not WB_PROTECTED, and pinned: it refers to what was on a stack.
+// then: see lib/heddle/core/dropped_fiber.rb. Not WB_PROTECTED, and pinned: it refers to what was on a stack.
 static const rb_data_type_t resource_lease_type = {
     .wrap_struct_name = "Heddle::ResourcePool lease",
     .function = {.dmark = resource_lease_mark, .dfree = RUBY_TYPED_DEFAULT_FREE},
@@ -451,7 +451,7 @@ void Init_heddle_resource_pool(void)
     id_forget = rb_intern("forget");
     id_exhausted = rb_intern("exhausted");
     id_hold = rb_intern("hold");
-    cDroppedFiber = rb_define_class_under(heddle_module, "DroppedFiber", rb_cObject); // lib/heddle/dropped_fiber.rb
+    cDroppedFiber = rb_define_class_under(heddle_module, "DroppedFiber", rb_cObject); // lib/heddle/core/dropped_fiber.rb
     rb_gc_register_mark_object(cDroppedFiber);
     VALUE cResourcePool = rb_define_class_under(heddle_module, "ResourcePool", rb_cObject);
     rb_define_alloc_func(cResourcePool, resource_pool_allocate);
