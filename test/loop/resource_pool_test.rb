@@ -64,6 +64,13 @@ module ResourcePoolSuite
     assert_equal [1, 2], @closed
   end
 
+  def test_one_that_is_discarded_twice_may_be_made_again
+    pool = Heddle::ResourcePool.new(size: 1, close: ->(one) { @closed << one }) { :one }
+    pool.with { |one| 2.times { pool.discard(one) } }
+    2.times { pool.with { 1 } }
+    assert_equal [[:one], {open: 1, idle: 1, waiting: 0}], [@closed, pool.stats]
+  end
+
   def test_an_error_of_a_hook_frees_the_place
     pool = pool(size: 1, reset: ->(_) { raise IOError, "reset" }, close: ->(_) { raise IOError, "close" })
     2.times { assert_raises(IOError) { pool.with { 1 } } }
@@ -176,6 +183,48 @@ module ResourcePoolSuite
         exit!(pool.stats == {open: 3, idle: 3, waiting: 0})
       end
       assert_predicate Process.wait2(child).last, :success?
+    end
+  end
+
+  # The parent goes on to use the resource.
+  def test_a_child_of_a_fork_in_a_check_or_a_make_gets_a_resource_of_its_own
+    {check: [1, 2, [1]], make: [2, 3, [2]]}.each do |name, (of_parent, of_child, forgotten)|
+      setup
+      @forks = child = nil
+      hook = lambda do |called|
+        return true unless @forks == called
+
+        @forks = nil
+        child = fork || :child
+        true
+      end
+      check = ->(_) { hook.call(:check) && name == :check }
+      pool = Heddle::ResourcePool.new(size: 1, check: check, after_fork: ->(one) { @closed << one }) do
+        (@made += 1).tap { hook.call(:make) }
+      end
+      pool.with { 1 }
+      @forks = name
+      used = pool.with(&:itself)
+      exit!([used, @closed, pool.stats] == [of_child, forgotten, {open: 1, idle: 1, waiting: 0}]) if child == :child
+      assert_predicate Process.wait2(child).last, :success?
+      assert_equal [of_parent, {open: 1, idle: 1, waiting: 0}], [used, pool.stats]
+    end
+  end
+
+  # A close may send something, on a connection that the parent shares.
+  def test_a_child_of_a_fork_in_a_close_closes_no_other
+    {idle: ->(pool) { pool.with { 1 } }, clear: :clear.to_proc}.each do |name, use|
+      setup
+      child = nil
+      close = ->(one) { (@closed << one).one? && (child = fork || :child) }
+      pool = Heddle::ResourcePool.new(size: 2, idle: (name == :idle) ? 0.05 : 300, close: close,
+        after_fork: ->(one) { @closed << -one }) { @made += 1 }
+      pool.with { pool.with { 1 } }
+      sleep(0.1) if name == :idle
+      use.call(pool)
+      exit!(@closed == [2, -1]) if child == :child
+      assert_predicate Process.wait2(child).last, :success?
+      assert_equal [1, 2], @closed.sort
     end
   end
 

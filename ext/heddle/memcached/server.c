@@ -73,19 +73,18 @@ void memcached_lease_begin(struct lease *lease, deadline_t until, bool proven)
 {
     struct resource_pool *pool = lease->held.pool;
     lease->limit = until;
-    switch (resource_lease_permit(&lease->held, until)) {
-    case SEMAPHORE_CLOSED:
-        rb_raise(rb_eIOError, "the client is closed: make a new one");
-    case SEMAPHORE_LATE:
-        rb_raise(heddle_eDeadlineExceeded,
-                 "no connection to %" PRIsVALUE
-                 " became free in time: %ld may be open (pool:), and all of them are in use",
-                 rb_funcall(pool->semaphore.self, id_name, 0), pool->semaphore.permits);
-    default:
+    do {
+        enum semaphore_answer answer = resource_lease_permit(&lease->held, until);
+        if (answer == SEMAPHORE_CLOSED) rb_raise(rb_eIOError, "the client is closed: make a new one");
+        if (answer == SEMAPHORE_LATE) {
+            rb_raise(heddle_eDeadlineExceeded,
+                     "no connection to %" PRIsVALUE
+                     " became free in time: %ld may be open (pool:), and all of them are in use",
+                     rb_funcall(pool->semaphore.self, id_name, 0), pool->semaphore.permits);
+        }
         lease->had = true;
-        resource_lease_fill(&lease->held, !proven);
-        lease->limit = until;
-    }
+    } while (!resource_lease_fill(&lease->held, !proven));
+    lease->limit = until;
 }
 
 bool memcached_lease_interrupted(const struct lease *lease)

@@ -59,31 +59,39 @@ VALUE resource_pool_take_all(struct resource_pool *pool)
 }
 
 struct resource_disposal {
-    void (*body)(VALUE pool, VALUE object);
-    VALUE self, object;
+    const struct resource_pool *pool;
+    VALUE object;
+    unsigned forks; // of the process that has made it
 };
 
 static VALUE resource_dispose_body(VALUE argument)
 {
     const struct resource_disposal *disposal = (const struct resource_disposal *)argument;
-    disposal->body(disposal->self, disposal->object);
+    const struct resource_kind *kind = disposal->pool->kind;
+    void (*dispose)(VALUE, VALUE) = disposal->forks == fork_count() ? kind->dispose : kind->forget;
+    if (dispose && !NIL_P(disposal->object)) dispose(disposal->pool->semaphore.self, disposal->object);
     return Qnil;
 }
 
-// `state` as for protect_next.
-static void resource_dispose(const struct resource_pool *pool, void (*body)(VALUE pool, VALUE object), VALUE object,
-                             int *state)
+static void resource_dispose(const struct resource_pool *pool, VALUE object, unsigned forks)
 {
-    struct resource_disposal disposal = {body, pool->semaphore.self, object};
+    struct resource_disposal disposal = {pool, object, forks};
+    resource_dispose_body((VALUE)&disposal);
+}
+
+// `state` as for protect_next.
+static void resource_dispose_next(const struct resource_pool *pool, VALUE object, unsigned forks, int *state)
+{
+    struct resource_disposal disposal = {pool, object, forks};
     protect_next(resource_dispose_body, (VALUE)&disposal, state);
 }
 
-// All of them, whatever one raises.
-static void resource_dispose_all(const struct resource_pool *pool, void (*body)(VALUE pool, VALUE object), VALUE all)
+// All of them, whatever one raises. One may fork: in the child the others are the parent's.
+static void resource_dispose_all(const struct resource_pool *pool, VALUE all, unsigned forks)
 {
     int state = 0;
     for (long i = 0; i < RARRAY_LEN(all); i++)
-        resource_dispose(pool, body, rb_ary_entry(all, i), &state);
+        resource_dispose_next(pool, rb_ary_entry(all, i), forks, &state);
     if (state) rb_jump_tag(state);
 }
 
@@ -91,17 +99,20 @@ static void resource_dispose_all(const struct resource_pool *pool, void (*body)(
 void resource_pool_enter(struct resource_pool *pool)
 {
     if (pool->forks == fork_count()) return;
+    unsigned parent = pool->forks;
     pool->forks = fork_count();
     VALUE all = resource_pool_take_all(pool);
     pool->open = 0;
-    if (pool->kind->forget) resource_dispose_all(pool, pool->kind->forget, all);
+    pool->discarded = Qnil;
+    resource_dispose_all(pool, all, parent);
 }
 
-// Disposes of those that were idle for too long. Others may use the pool meanwhile.
+// Disposes of those that were idle for too long. Others may use the pool meanwhile, and a disposal may fork.
 static void resource_pool_expire(struct resource_pool *pool)
 {
     if (pool->idle_span == DEADLINE_NEVER) return;
-    while (pool->idle_count && pool->open > pool->least && pool->idle[0].since < deadline_now() - pool->idle_span) {
+    while (pool->forks == fork_count() && pool->idle_count && pool->open > pool->least &&
+           pool->idle[0].since < deadline_now() - pool->idle_span) {
         VALUE object = pool->idle[0].object;
         MEMMOVE(pool->idle, pool->idle + 1, struct resource, --pool->idle_count);
         pool->open--;
@@ -117,9 +128,9 @@ enum semaphore_answer resource_lease_permit(struct resource_lease *lease, deadli
         deadline_t limit = deadline_in(pool->wait_span);
         answer = semaphore_acquire(&pool->semaphore, limit < until ? limit : until);
     }
-    resource_pool_enter(pool); // a trap handler may fork during the wait
-    lease->permit = answer <= SEMAPHORE_HANDED;
+    lease->permit = answer <= SEMAPHORE_HANDED; // before a hook raises
     lease->forks = fork_count();
+    resource_pool_enter(pool); // a trap handler may fork during the wait
     return answer;
 }
 
@@ -130,6 +141,12 @@ static deadline_t resource_expiry(struct resource_pool *pool)
     return deadline_in(pool->lifetime - pool->lifetime / 80 * (pool->made++ % 8));
 }
 
+// Not in a child of a fork that a hook, or a trap handler in it, has made: permit and resource are the parent's.
+static bool resource_lease_current(const struct resource_lease *lease)
+{
+    return lease->forks == fork_count();
+}
+
 static bool resource_usable(const struct resource_lease *lease)
 {
     const struct resource_pool *pool = lease->pool;
@@ -137,20 +154,24 @@ static bool resource_usable(const struct resource_lease *lease)
            (lease->resource.expires == DEADLINE_NEVER || deadline_now() < lease->resource.expires);
 }
 
-void resource_lease_fill(struct resource_lease *lease, bool handed_over)
+// Whether the lease has an idle resource now.
+static bool resource_lease_reuse(struct resource_lease *lease, bool handed_over)
 {
     struct resource_pool *pool = lease->pool;
-    struct resource *resource = &lease->resource;
-    resource_pool_expire(pool);
-    if (pool->idle_count) {
-        *resource = pool->idle[--pool->idle_count];
-        lease->counted = true;
-        VALUE object = resource->object;
-        lease->ready = resource_usable(lease) && pool->kind->check(pool->semaphore.self, object, handed_over);
-        if (lease->ready) return;
-        resource->object = Qnil; // the lease keeps the permit
-        pool->kind->dispose(pool->semaphore.self, object);
-    } else {
+    if (!pool->idle_count) return false;
+    lease->resource = pool->idle[--pool->idle_count];
+    lease->counted = true;
+    VALUE object = lease->resource.object;
+    if (resource_usable(lease) && pool->kind->check(pool->semaphore.self, object, handed_over)) return true;
+    lease->resource.object = Qnil; // the lease keeps the permit
+    resource_dispose(pool, object, lease->forks);
+    return false;
+}
+
+static void resource_lease_make(struct resource_lease *lease)
+{
+    struct resource_pool *pool = lease->pool;
+    if (!lease->counted) {
         if (pool->open >= pool->idle_room) { // for its return, which must not raise
             RB_REALLOC_N(pool->idle, struct resource, pool->open + 1);
             pool->idle_room = pool->open + 1;
@@ -158,21 +179,34 @@ void resource_lease_fill(struct resource_lease *lease, bool handed_over)
         pool->open++;
         lease->counted = true;
     }
-    resource->generation = pool->generation;
+    lease->resource.generation = pool->generation;
     pool->kind->make(lease);
-    resource->expires = resource_expiry(pool);
-    lease->ready = true;
+    lease->resource.expires = resource_expiry(pool);
+}
+
+bool resource_lease_fill(struct resource_lease *lease, bool handed_over)
+{
+    resource_pool_expire(lease->pool);
+    if (resource_lease_current(lease) && !resource_lease_reuse(lease, handed_over) && resource_lease_current(lease))
+        resource_lease_make(lease);
+    lease->ready = resource_lease_current(lease);
+    if (lease->ready) return true;
+    struct resource_lease parents = *lease;
+    *lease = (struct resource_lease){.pool = parents.pool, .resource.object = Qnil};
+    resource_dispose(parents.pool, parents.resource.object, parents.forks);
+    return false;
 }
 
 static bool resource_discarded(const struct resource_pool *pool, VALUE object)
 {
+    bool discarded = false;
     if (NIL_P(pool->discarded)) return false;
     for (long i = RARRAY_LEN(pool->discarded) - 1; i >= 0; i--) {
         if (rb_ary_entry(pool->discarded, i) != object) continue;
         rb_ary_delete_at(pool->discarded, i);
-        return true;
+        discarded = true;
     }
-    return false;
+    return discarded;
 }
 
 static VALUE resource_reset(VALUE argument)
@@ -196,20 +230,18 @@ void resource_lease_end(struct resource_lease *lease, bool keep)
     if (!lease->permit) return;
     lease->permit = false;
     if (resource_discarded(pool, object) || NIL_P(object) || !lease->ready || !resource_usable(lease)) keep = false;
-    if (keep && pool->kind->reset && lease->forks == fork_count())
+    if (keep && pool->kind->reset && resource_lease_current(lease))
         keep = RTEST(rb_protect(resource_reset, (VALUE)lease, &state)) && !state;
-    if (lease->forks != fork_count()) { // during the reset, perhaps; its place is in the parent's pool
-        if (!NIL_P(object) && pool->kind->forget) resource_dispose(pool, pool->kind->forget, object, &state);
-    } else if (keep && resource_usable(lease)) { // others have run meanwhile, perhaps
+    if (keep && resource_lease_current(lease) && resource_usable(lease)) { // others have run meanwhile, perhaps
         if (pool->idle_span != DEADLINE_NEVER) lease->resource.since = deadline_now();
         HEDDLE_ASSERT(pool->idle_count < pool->idle_room);
         pool->idle[pool->idle_count++] = lease->resource;
         RB_OBJ_WRITTEN(pool->semaphore.self, Qundef, object);
     } else {
-        if (lease->counted) pool->open--; // not behind the disposal, which may wait: in a child it is another pool's
-        if (!NIL_P(object)) resource_dispose(pool, pool->kind->dispose, object, &state);
+        if (lease->counted && resource_lease_current(lease)) pool->open--; // not behind the disposal, which may wait
+        resource_dispose_next(pool, object, lease->forks, &state);
     }
-    if (lease->forks == fork_count()) protect_next(resource_release, (VALUE)pool, &state);
+    if (resource_lease_current(lease)) protect_next(resource_release, (VALUE)pool, &state);
     if (state) rb_jump_tag(state);
 }
 
@@ -344,10 +376,12 @@ static VALUE resource_pool_lend(VALUE argument)
 {
     struct resource_lease *lease = (struct resource_lease *)argument;
     VALUE self = lease->pool->semaphore.self;
-    enum semaphore_answer answer = resource_lease_permit(lease, DEADLINE_NEVER);
-    if (answer == SEMAPHORE_LATE) deadline_check(); // a deadline around the call has passed, too
-    if (!lease->permit) return rb_funcall(self, id_exhausted, 1, answer == SEMAPHORE_CLOSED ? Qtrue : Qfalse);
-    resource_lease_fill(lease, answer == SEMAPHORE_HANDED);
+    enum semaphore_answer answer;
+    do {
+        answer = resource_lease_permit(lease, DEADLINE_NEVER);
+        if (answer == SEMAPHORE_LATE) deadline_check(); // a deadline around the call has passed, too
+        if (!lease->permit) return rb_funcall(self, id_exhausted, 1, answer == SEMAPHORE_CLOSED ? Qtrue : Qfalse);
+    } while (!resource_lease_fill(lease, answer == SEMAPHORE_HANDED));
     return resource_lease_use(lease);
 }
 
@@ -384,7 +418,7 @@ static VALUE resource_pool_take_back(VALUE self, VALUE lease)
 static VALUE resource_pool_clear(VALUE self)
 {
     struct resource_pool *pool = resource_pool_of(self);
-    resource_dispose_all(pool, pool->kind->dispose, resource_pool_take_all(pool));
+    resource_dispose_all(pool, resource_pool_take_all(pool), fork_count());
     return Qnil;
 }
 

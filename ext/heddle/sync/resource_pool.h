@@ -65,8 +65,9 @@ VALUE resource_pool_take_all(struct resource_pool *pool);
 // `until`, but no longer than the pool's wait_span.
 enum semaphore_answer resource_lease_permit(struct resource_lease *lease, deadline_t until);
 
-// `handed_over`: the permit was waited for.
-void resource_lease_fill(struct resource_lease *lease, bool handed_over);
+// `handed_over`: the permit was waited for. Returns false in a child of a fork that was made meanwhile, in a hook or by
+// a trap handler: the lease is empty again, and must begin with a permit of the child's.
+bool resource_lease_fill(struct resource_lease *lease, bool handed_over);
 
 // Gives the resource back, or disposes of it if it is not to be kept. Raises, at its end, what its kind has raised.
 // Does nothing for a lease that has ended, or never began.
