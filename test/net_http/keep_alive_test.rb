@@ -270,6 +270,23 @@ class KeepAliveTest < Minitest::Test
     assert_equal [2, 4], server.connections.last(2).sort
   end
 
+  # The parent goes on to use the kept connection.
+  def test_a_child_of_a_fork_in_a_filter_has_a_connection_of_its_own
+    server = serve
+    get(server)
+    {true => 1, false => 0}.each do |allowed, idle|
+      child = nil
+      before = Heddle::NetHTTP.stats[:reused]
+      Heddle.connect_filter(->(*) { (child ||= fork || :child) && allowed }) do
+        get(server)
+      rescue Heddle::ConnectRefused
+        flunk if allowed
+      end
+      exit!(Heddle::NetHTTP.stats.values_at(:reused, :idle) == [before, idle]) if child == :child
+      assert_predicate Process.wait2(child).last, :success?
+    end
+  end
+
   def test_a_signal_s_handler
     server = serve
     get(server)

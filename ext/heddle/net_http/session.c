@@ -62,6 +62,7 @@ static void session_give(VALUE connection)
 struct taking {
     VALUE http;
     VALUE connection; // nil: there is none, or it has its session
+    unsigned forks;   // fork_count of the process that has taken it
     const struct net_http_key *key;
     struct net_http_settings settings;
     double now;
@@ -118,21 +119,35 @@ static void begin_session(const struct taking *taking)
     if (!NIL_P(buffered)) net_http_connection_set(buffered, taking->connection);
 }
 
+// In a child of a fork that a filter, or a trap handler meanwhile, has made, the connection is the parent's.
+static VALUE drop_taken(VALUE argument)
+{
+    struct taking *taking = (struct taking *)argument;
+    VALUE connection = taking->connection;
+    taking->connection = Qnil;
+    if (!NIL_P(connection)) rb_funcall(connection, taking->forks == fork_count() ? id_close : id_abandon, 0);
+    return Qnil;
+}
+
 static VALUE take_body(VALUE argument)
 {
     struct taking *taking = (struct taking *)argument;
     for (;;) {
+        notice_fork();
+        taking->forks = fork_count();
         taking->connection = net_http_keyed_table_take(kept.table, taking->key);
         if (NIL_P(taking->connection)) return Qfalse;
-        if (connect_filter_asks() &&
-            !RTEST(rb_funcall(taking->connection, id_allowed_p, 1, rb_funcall(taking->http, id_open_timeout, 0)))) {
+        bool allowed =
+            !connect_filter_asks() ||
+            RTEST(rb_funcall(taking->connection, id_allowed_p, 1, rb_funcall(taking->http, id_open_timeout, 0)));
+        if (!allowed && taking->forks == fork_count()) {
             VALUE refused = taking->connection; // others may use it; a new connect asks for each address
             taking->connection = Qnil;
             session_give(refused);
             return Qfalse;
         }
-        if (session_fresh(taking)) break;
-        net_http_connection_close(taking->connection);
+        if (allowed && session_fresh(taking) && taking->forks == fork_count()) break;
+        drop_taken(argument);
     }
     net_http_kept_count(NET_HTTP_REUSED, 1);
     begin_session(taking);
@@ -140,18 +155,10 @@ static VALUE take_body(VALUE argument)
     return Qtrue;
 }
 
-// An exception has come before the session had the connection.
-static VALUE take_end(VALUE argument)
-{
-    VALUE connection = ((struct taking *)argument)->connection;
-    if (!NIL_P(connection)) net_http_connection_close(connection);
-    return Qnil;
-}
-
 static VALUE take_by(VALUE http, const struct net_http_key *key, struct net_http_settings settings)
 {
     struct taking taking = {.http = http, .connection = Qnil, .key = key, .settings = settings};
-    return rb_ensure(take_body, (VALUE)&taking, take_end, (VALUE)&taking);
+    return rb_ensure(take_body, (VALUE)&taking, drop_taken, (VALUE)&taking);
 }
 
 // A keep_alive_timeout that is not positive forbids to begin with a kept connection.
@@ -173,7 +180,6 @@ static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, V
         !FIXNUM_P(port) || !positive(limit) || OBJ_FROZEN(http) || rb_attr_get(http, iv_choice) == Qfalse ||
         rb_hash_lookup(kept.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
         return Qnil;
-    notice_fork();
     struct net_http_key key = net_http_bare_key(library->http, address, port);
     return take_by(http, &key, (struct net_http_settings){read_timeout, write_timeout, continue_timeout});
 }
@@ -186,7 +192,6 @@ static VALUE session_take(VALUE self, VALUE http, VALUE key)
     (void)self;
     if (RTEST(rb_attr_get(http, iv_socket)) || rb_attr_get(http, iv_choice) == Qfalse) return Qfalse;
     if (!positive(rb_attr_get(http, iv_keep_alive_timeout))) return Qfalse;
-    notice_fork();
     struct net_http_key values = net_http_key_of(key);
     VALUE taken = take_by(http, &values, net_http_settings_of(http));
     RB_GC_GUARD(key);
