@@ -70,13 +70,14 @@ class SQLiteKindsTest < Minitest::Test
 
   # A pragma is carried out when it is prepared.
   def test_a_pragma_that_is_prepared
-    pool = Heddle::DB::Pool.new("sqlite::memory:", size: 1)
-    pool.with do |db|
+    with_database do |db|
+      db.driver.settle_session
       db.prepare("pragma recursive_triggers = 1").close
       assert_predicate db.driver, :session_changed?
+      db.driver.settle_session
+      assert_raises(ArgumentError) { db.prepare("pragma recursive_triggers = 1; select 1") }
+      assert_predicate db.driver, :session_changed?
     end
-  ensure
-    pool&.close
   end
 
   # SQLite cannot examine a statement for a table that one before it creates, so those behind it are examined in turn.

@@ -64,7 +64,8 @@ static bool changes_session(int action, const char *pragma, const char *value, c
 int sqlite_authorize(void *pointer, int action, const char *first, const char *second, const char *base,
                      const char *within)
 {
-    struct sqlite_statement *statement = ((const struct sqlite_link *)pointer)->preparing;
+    const struct sqlite_link *link = pointer;
+    struct sqlite_statement *statement = link->preparing;
     if (!statement) return SQLITE_OK;
     enum sqlite_statement_kind kind = kind_of_action(action);
     if (kind > statement->kind) statement->kind = kind;
@@ -75,7 +76,7 @@ int sqlite_authorize(void *pointer, int action, const char *first, const char *s
     }
     if (action != SQLITE_PRAGMA) return SQLITE_OK;
     if (second && strcasecmp(first, "busy_timeout") == 0) statement->sets_timeout = true;
-    return statement->examined ? SQLITE_IGNORE : SQLITE_OK;
+    return link->stepping ? SQLITE_OK : SQLITE_IGNORE;
 }
 
 // EXPLAIN does nothing, but for pragmas.

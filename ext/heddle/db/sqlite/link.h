@@ -97,7 +97,6 @@ struct sqlite_statement {
     enum sqlite_statement_kind kind;
     bool changes_session; // the connection's next user would notice that it has run
     bool sets_timeout;    // PRAGMA busy_timeout = …
-    bool examined;        // only its kind is looked for
     char *target;         // the table that an INSERT names, by malloc; NULL for any other statement
     bool open;            // between open_cursor and its end
     bool closed;

@@ -250,7 +250,7 @@ static VALUE kind_body(struct sqlite_call *call)
     const char *start = RSTRING_PTR(sql), *end = start + RSTRING_LEN(sql), *text = start;
     enum sqlite_statement_kind kind = SQLITE_PLAIN;
     while (text < end) {
-        struct sqlite_statement statement = {.examined = true};
+        struct sqlite_statement statement = {0};
         const char *tail = NULL;
         int code = prepare_one(call->link, &statement, text, end, &tail);
         sqlite_api.finalize(statement.at);
