@@ -1,5 +1,5 @@
-// The module and the error classes that every part of the extension shares. lib/heddle/core/errors.rb defines and documents
-// the errors.
+// The module and the error classes that every part of the extension shares. lib/heddle/core/errors.rb defines and
+// documents the errors.
 #ifndef HEDDLE_H
 #define HEDDLE_H
 

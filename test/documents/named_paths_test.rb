@@ -14,7 +14,9 @@ class NamedPathsTest < Minitest::Test
   # Other projects' files, and pages that YARD makes.
   EXEMPT = %r{\Adoc/api/|\Atest/peers/|\Alab/ext/objects/}
   # What stands for any file.
-  EXAMPLES = %w[test/loop/some_test.rb test/unmodified/x_test.rb ext/heddle/a.c odbc/ext/a.c lib/heddle/db/SCHEME.rb].freeze
+  EXAMPLES = %w[
+    test/loop/some_test.rb test/unmodified/x_test.rb ext/heddle/a.c odbc/ext/a.c lib/heddle/db/SCHEME.rb
+  ].freeze
 
   def test_named_files_exist
     missing = Dir.glob(FILES, base: ROOT).grep_v(EXEMPT).flat_map do |file|
