@@ -28,7 +28,7 @@ class PartialRequiresTest < Minitest::Test
   # Internal files are in folders: what lib/heddle itself has is for programs. The gem good_job itself does not load
   # without Rails.
   def test_each_file_alone
-    out = in_child(<<~RUBY, heddle: false, gems: true)
+    out = in_child(<<~RUBY, heddle: false, gems: true, timeout: 120) # thirty processes, one after another
       Dir["#{ROOT}/lib/heddle/*.rb"].grep_v(/good_job/).each do |file|
         Process.wait(fork do
           require file
