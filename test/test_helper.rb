@@ -71,9 +71,7 @@ module TestHelpers
     value
   end
 
-  def monotonic
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  end
+  def monotonic = Heddle::Clock.now
 
   # Seconds of CPU time that this process spent in the block, whatever else the machine does.
   def cpu_time

@@ -96,7 +96,7 @@ class HandlersInWaitsTest < Minitest::Test
       libc, int = Fiddle::Handle::DEFAULT, Fiddle::TYPE_INT
       hold = Fiddle::Function.new(libc["usleep"], [int], int, need_gvl: true)
       alarm = Fiddle::Function.new(libc["ualarm"], [int, int], int, need_gvl: true)
-      now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+      now = -> { Heddle::Clock.now }
       Interrupted = Class.new(StandardError)
       handled = waiting = lasted = answer = nil
       main, (reader, writer), other = Thread.current, IO.pipe, Thread.new { sleep }

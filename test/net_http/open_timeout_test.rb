@@ -39,11 +39,11 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
       http = Net::HTTP.new(host, 443, nil)
       http.open_timeout = 0.4
       eval(way)
-      began = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      began = Heddle::Clock.now
       begin
         http.start
       rescue => error
-        [error.class.name, error.message, Process.clock_gettime(Process::CLOCK_MONOTONIC) - began]
+        [error.class.name, error.message, Heddle::Clock.now - began]
       end
     end
   RUBY
@@ -110,7 +110,7 @@ class NetHTTPOpenTimeoutTest < Minitest::Test
     all = outcomes(<<~RUBY, gems: true, env: {"RUBYLIB" => load_path})
       require "support/hosts"
       late, threads = 0, Thread.list.size
-      now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+      now = -> { Heddle::Clock.now }
       outcomes = Hosts.run(:async) do |spawn|
         others = #{TRIES}.map { |way, host| [way, host, spawn.call { try(host, #{WAYS}[way]) }] }
         stopped = spawn.call { try("silent.test", "http.open_timeout = nil") }

@@ -69,7 +69,7 @@ class AddressNamesTest < Minitest::Test
   def beside_a_heartbeat(code, env: {})
     network = dead_network(zone: ZONE)
     out = assert_child(<<~RUBY, launcher: network.launcher, env: {"RUBYOPT" => nil, **env})
-      def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      def now = Heddle::Clock.now
       Heddle.run do
         longest = 0.0
         asking = Heddle.spawn { sleep(0.005); (#{code}).inspect }

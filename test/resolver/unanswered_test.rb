@@ -52,7 +52,7 @@ class UnansweredTest < Minitest::Test
     require "json"
     require "net/http"
 
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Heddle::Clock.now
 
     servers = [TCPServer.new("127.0.0.1", 0)]
     PORT = servers[0].addr[1]
@@ -168,7 +168,7 @@ class UnansweredTest < Minitest::Test
     zone = (0...40).to_h { |number| ["silent#{number}.test", {"failure" => "silent"}] }
     bursts.each do |what, names|
       took = assert_child(<<~RUBY, launcher: dead_network(zone: {**ZONE, **zone}).launcher, timeout: 50)
-        def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        def now = Heddle::Clock.now
         server = TCPServer.new("127.0.0.1", 0)
         port = server.addr[1]
         Heddle.run do

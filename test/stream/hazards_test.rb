@@ -322,7 +322,7 @@ class StreamHazardsTest < Minitest::Test
       spinner = Thread.new { spinning = true; nil until stop }
       Thread.pass until spinning
       ask.call
-      now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+      now = -> { Heddle::Clock.now }
       started = now.call
       count = 0
       looks = -> { stream.statistics[:looks] }

@@ -18,6 +18,7 @@ require "minitest"
 require "tempfile"
 require "tmpdir"
 require_relative "../../lab/lib/heddle/lab/bundled_gems"
+require_relative "../../lib/heddle/core/clock"
 require_relative "locale"
 require_relative "record"
 require_relative "slots"
@@ -227,9 +228,7 @@ class TestDriver
     @slots_folder ? format("%-16s ", "#{RUBY_VERSION} #{TestRecord.column}") : ""
   end
 
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  end
+  def now = Heddle::Clock.now
 end
 
 if $PROGRAM_NAME == __FILE__

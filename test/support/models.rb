@@ -2,6 +2,7 @@
 
 require "rbconfig"
 require "tempfile"
+require_relative "../../lib/heddle/core/clock"
 
 # The models of test/simulation in a tree, run again and again, each time with other seeds.
 class Models
@@ -79,5 +80,5 @@ class Models
     Finding.new(model, test, seed&.to_i, error.to_s[0, 200], output)
   end
 
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  def now = Heddle::Clock.now
 end

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../../lib/heddle/core/clock"
+
 # How long the threads of a process, and of the processes that it has started, were ready to run while other threads had
 # the processors: the part of a measured time that comes from the machine's load, and not from the code under test. A
 # thread that waits for the GVL, for a lock, for a peer or for a time is not ready to run. Times are in seconds.
@@ -38,6 +40,6 @@ module SchedulingDelay
 
     private
 
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Heddle::Clock.now
   end
 end

@@ -149,9 +149,7 @@ class ScriptedHTTPServer
     count.unpack1("i")
   end
 
-  def now
-    Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  end
+  def now = Heddle::Clock.now
 
   def read_request(stream)
     head = +"".b

@@ -55,7 +55,7 @@ class Soak
 
   private
 
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  def now = Heddle::Clock.now
 
   def start
     @started += 1

@@ -3,6 +3,7 @@
 require "fileutils"
 require "io/wait"
 require "json"
+require_relative "../../lib/heddle/core/clock"
 
 # The steps of bin/test: commands with a limit, each announced with its number, the time so far and the time that it
 # took last time. What a command prints appears at once; a command that is silent for QUIET seconds is named.
@@ -117,5 +118,5 @@ class TestSteps
     {}
   end
 
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  def now = Heddle::Clock.now
 end

@@ -82,9 +82,7 @@ module Watchdog
       exit!(1)
     end
 
-    def now
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
-    end
+    def now = Heddle::Clock.now
 
     # Runs as a signal handler in the current fiber; only a blocking fiber can write past any scheduler.
     def give_up(interrupted)

@@ -227,8 +227,8 @@ class AsyncWritesTest < Minitest::Test
   end
 
   def work(seconds = WORK)
-    stop = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
-    true until Process.clock_gettime(Process::CLOCK_MONOTONIC) > stop
+    stop = monotonic + seconds
+    true until monotonic > stop
     true
   end
 end

@@ -182,7 +182,7 @@ module ApiFuzz
 
     def moment = @random.rand * 0.005
 
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Heddle::Clock.now
 
     def task? = Fiber.current_scheduler
   end

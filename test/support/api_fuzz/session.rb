@@ -163,6 +163,6 @@ module ApiFuzz
     # Writes past any scheduler, and also from a signal handler.
     def say(*lines) = $stdout.syswrite(lines.join("\n") << "\n")
 
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Heddle::Clock.now
   end
 end

@@ -90,6 +90,6 @@ module ApiFuzz
       false # the object that it asks is closed meanwhile
     end
 
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Heddle::Clock.now
   end
 end

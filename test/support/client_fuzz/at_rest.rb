@@ -140,6 +140,6 @@ module ClientFuzz
       @admin.query("select id, command, time, info from information_schema.processlist where user = 'heddle'").rows
     end
 
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Heddle::Clock.now
   end
 end

@@ -221,6 +221,6 @@ module ClientFuzz
 
     def say(*lines) = $stdout.syswrite(lines.join("\n") << "\n")
 
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Heddle::Clock.now
   end
 end
