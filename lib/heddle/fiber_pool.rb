@@ -142,6 +142,8 @@ module Heddle
 
     # @return [String]
     def inspect
+      return "#<#{self.class} that has not begun>" unless @running # its `new` has raised, and Heddle.dump finds it
+
       name = " #{@name.inspect}" if @name
       closed = ", closed" if @closed
       "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{@queue.size} queued#{closed}>"

@@ -115,6 +115,12 @@ class InspectionTest < Minitest::Test
     thread&.kill&.join
   end
 
+  def test_the_dump_shows_a_pool_whose_new_has_raised
+    pools = [Heddle::FiberPool, Heddle::ResourcePool, Heddle::Semaphore].map(&:allocate) # what is left of one
+    assert_includes Heddle.run { dumped }, "#<Heddle::FiberPool that has not begun>"
+    assert_equal 3, pools.map(&:inspect).size
+  end
+
   def test_the_dump_shows_peers_and_deadlines
     server = TCPServer.new("127.0.0.1", 0)
     path = File.join(Dir.mktmpdir, "socket")

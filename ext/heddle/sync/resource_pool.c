@@ -128,7 +128,7 @@ enum semaphore_answer resource_lease_permit(struct resource_lease *lease, deadli
         deadline_t limit = deadline_in(pool->wait_span);
         answer = semaphore_acquire(&pool->semaphore, limit < until ? limit : until);
     }
-    lease->permit = answer <= SEMAPHORE_HANDED; // before a hook raises
+    lease->permit = answer <= SEMAPHORE_HANDED; // first, because after_fork: may raise
     lease->forks = fork_count();
     resource_pool_enter(pool); // a trap handler may fork during the wait
     return answer;
