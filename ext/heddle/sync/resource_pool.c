@@ -485,7 +485,8 @@ void Init_heddle_resource_pool(void)
     id_forget = rb_intern("forget");
     id_exhausted = rb_intern("exhausted");
     id_hold = rb_intern("hold");
-    cDroppedFiber = rb_define_class_under(heddle_module, "DroppedFiber", rb_cObject); // lib/heddle/core/dropped_fiber.rb
+    // lib/heddle/core/dropped_fiber.rb
+    cDroppedFiber = rb_define_class_under(heddle_module, "DroppedFiber", rb_cObject);
     rb_gc_register_mark_object(cDroppedFiber);
     VALUE cResourcePool = rb_define_class_under(heddle_module, "ResourcePool", rb_cObject);
     rb_define_alloc_func(cResourcePool, resource_pool_allocate);
