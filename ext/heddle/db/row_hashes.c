@@ -192,16 +192,13 @@ static VALUE converted(const struct caster *caster, VALUE value)
     long length = RSTRING_LEN(value);
     struct moment moment = {0};
     switch (caster->cast) {
-    case CAST_INTEGER:
-        return rb_str_to_inum(value, 10, 0);
+    case CAST_INTEGER: return rb_str_to_inum(value, 10, 0);
     case CAST_FLOAT:
         // NaN, Infinity and -Infinity are the caller's.
         if (length == 0 || (text[length - 1] > '9' && !NIL_P(caster->call))) break;
         return DBL2NUM(rb_str_to_dbl(value, 0));
-    case CAST_BOOLEAN:
-        return length == 1 && *text == 't' ? Qtrue : Qfalse;
-    case CAST_DECIMAL:
-        return rb_funcall(rb_mKernel, id_big_decimal, 1, value);
+    case CAST_BOOLEAN: return length == 1 && *text == 't' ? Qtrue : Qfalse;
+    case CAST_DECIMAL: return rb_funcall(rb_mKernel, id_big_decimal, 1, value);
     case CAST_DATE:
         if (length == 10 && read_day(&text, text + length, &moment))
             return rb_funcall(rb_path2class("Date"), id_new, 3, INT2FIX(moment.year), INT2FIX(moment.month),

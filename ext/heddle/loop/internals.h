@@ -57,9 +57,9 @@ struct parking {
     VALUE value;            // from loop_resume; or 0
     VALUE blocker;          // the object that a WAIT_BLOCK waits for, or 0
     bool timed_out;
-    struct loop_send *send; // done at the end of the wait, if not before; or NULL
+    struct loop_send *send;                 // done at the end of the wait, if not before; or NULL
     void (*ended)(struct parking *parking); // called before the record is recycled; or NULL
-    unsigned forks;         // fork_count() when the record was taken: identifies the process that owns the record
+    unsigned forks; // fork_count() when the record was taken: identifies the process that owns the record
 };
 
 // Acquires the wait record, after raising what is pending for the owner.

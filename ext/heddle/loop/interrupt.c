@@ -28,8 +28,8 @@ static void renew_what_is_admitted(struct wait_owner *owner)
 
 VALUE owner_cancellation(const struct wait_owner *owner)
 {
-    return rb_exc_new_str(heddle_eCancellation, rb_sprintf("%" PRIsVALUE " was %s", owner->self,
-                                                           owner->killed ? "killed" : "cancelled"));
+    return rb_exc_new_str(heddle_eCancellation,
+                          rb_sprintf("%" PRIsVALUE " was %s", owner->self, owner->killed ? "killed" : "cancelled"));
 }
 
 // Uses rb_exc_fatal only in the task's own fiber: if another fiber ended by it, Ruby would end the thread.

@@ -100,19 +100,12 @@ void memcached_check_reply(struct stream *stream, const struct memcached_request
         if (request->fields & MEMCACHED_WANT_FLAGS) right = right && reply->fields & MEMCACHED_HAS_FLAGS;
         if (request->fields & MEMCACHED_WANT_CAS) right = right && reply->fields & MEMCACHED_HAS_CAS;
         break;
-    case MEMCACHED_HD:
-        right = !(request->fields & MEMCACHED_WANT_VALUE);
-        break;
-    case MEMCACHED_EN:
-        right = request->verb == MEMCACHED_GET;
-        break;
+    case MEMCACHED_HD: right = !(request->fields & MEMCACHED_WANT_VALUE); break;
+    case MEMCACHED_EN: right = request->verb == MEMCACHED_GET; break;
     case MEMCACHED_NS:
     case MEMCACHED_EX:
-    case MEMCACHED_NF:
-        right = request->verb != MEMCACHED_GET;
-        break;
-    default:
-        right = false;
+    case MEMCACHED_NF: right = request->verb != MEMCACHED_GET; break;
+    default: right = false;
     }
     if (!right) memcached_protocol_error(stream, "a reply to another kind of request");
     // Older servers leave the opaque out of EN.

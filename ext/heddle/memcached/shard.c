@@ -120,14 +120,9 @@ static void keep_value(struct multi *multi, long index, const struct memcached_r
 static void keep_result(struct multi *multi, long index, const struct memcached_reply *reply, VALUE bytes)
 {
     switch (multi->kind) {
-    case MULTI_GET:
-        keep_value(multi, index, reply, bytes);
-        break;
-    case MULTI_SET:
-        break;
-    case MULTI_DELETE:
-        multi->answered[index] = true;
-        break;
+    case MULTI_GET: keep_value(multi, index, reply, bytes); break;
+    case MULTI_SET: break;
+    case MULTI_DELETE: multi->answered[index] = true; break;
     case MULTI_BATCH: {
         VALUE result = memcached_reply_value(reply, bytes);
         rb_ary_unshift(result, INT2FIX(reply->status));

@@ -98,12 +98,9 @@ static VALUE touched(VALUE self, VALUE key, VALUE ttl)
 static VALUE change_result(const struct memcached_reply *reply)
 {
     switch (reply->status) {
-    case MEMCACHED_HD:
-        return reply->fields & MEMCACHED_HAS_CAS ? ULL2NUM(reply->cas) : Qtrue;
-    case MEMCACHED_NF:
-        return Qnil;
-    default:
-        return Qfalse;
+    case MEMCACHED_HD: return reply->fields & MEMCACHED_HAS_CAS ? ULL2NUM(reply->cas) : Qtrue;
+    case MEMCACHED_NF: return Qnil;
+    default: return Qfalse;
     }
 }
 

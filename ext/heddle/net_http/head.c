@@ -140,9 +140,7 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
         left -= line.length;
         struct wire_http_field found;
         switch (wire_http_header_line(line.at, line.at + line.length, library->blank_ends, field.name != 0, &found)) {
-        case HTTP_LINE_END:
-            add_field(reader, response, header, &field);
-            return;
+        case HTTP_LINE_END: add_field(reader, response, header, &field); return;
         case HTTP_LINE_CONTINUATION:
             if (found.value.length == 0 && library->folds_skip_empty) break;
             if (RSTRING_LEN(field.value) > 0) rb_str_cat(field.value, " ", 1);

@@ -64,10 +64,10 @@ static void receive_without_gvl(struct target *target, size_t room)
 {
     struct net_http_io *io = target->io;
     target->transfer = (struct net_http_without_gvl){.socket = io->io,
-                                               .descriptor = io->descriptor,
-                                               .bytes = (uint8_t *)RSTRING_END(target->string),
-                                               .length = room,
-                                               .span = net_http_io_read_span(io)};
+                                                     .descriptor = io->descriptor,
+                                                     .bytes = (uint8_t *)RSTRING_END(target->string),
+                                                     .length = room,
+                                                     .span = net_http_io_read_span(io)};
     rb_str_locktmp(target->string);
     rb_ensure(run_without_gvl, (VALUE)&target->transfer, end_without_gvl, (VALUE)target);
     budget_spend(target->transfer.moved);

@@ -137,9 +137,8 @@ static VALUE take_body(VALUE argument)
         taking->forks = fork_count();
         taking->connection = net_http_keyed_table_take(kept.table, taking->key);
         if (NIL_P(taking->connection)) return Qfalse;
-        bool allowed =
-            !connect_filter_asks() ||
-            RTEST(rb_funcall(taking->connection, id_allowed_p, 1, rb_funcall(taking->http, id_open_timeout, 0)));
+        bool allowed = !connect_filter_asks() || RTEST(rb_funcall(taking->connection, id_allowed_p, 1,
+                                                                  rb_funcall(taking->http, id_open_timeout, 0)));
         if (!allowed && taking->forks == fork_count()) {
             VALUE refused = taking->connection; // others may use it; a new connect asks for each address
             taking->connection = Qnil;

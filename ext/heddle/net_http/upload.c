@@ -18,10 +18,10 @@
 enum {
     AT_FIRST = 16384, // IO.copy_stream's read size
     PIECE = 262144,
-    RECORD = 16384 - 16, // with a chunk's framing, one TLS record
-    TURN = 1 << 20,      // sent by a fiber before other fibers may run
-    WITHOUT_GVL = 16 << 20,    // sent by a thread before it checks for interrupts
-    SLOW = 5000000       // nanoseconds
+    RECORD = 16384 - 16,    // with a chunk's framing, one TLS record
+    TURN = 1 << 20,         // sent by a fiber before other fibers may run
+    WITHOUT_GVL = 16 << 20, // sent by a thread before it checks for interrupts
+    SLOW = 5000000          // nanoseconds
 };
 
 // ---- the source
@@ -143,10 +143,10 @@ static int send_file_outside(struct upload *upload)
     struct net_http_without_gvl transfer;
     do {
         transfer = (struct net_http_without_gvl){.socket = io->io,
-                                           .descriptor = io->descriptor,
-                                           .file = upload->file,
-                                           .length = WITHOUT_GVL,
-                                           .span = net_http_io_write_span(io)};
+                                                 .descriptor = io->descriptor,
+                                                 .file = upload->file,
+                                                 .length = WITHOUT_GVL,
+                                                 .span = net_http_io_write_span(io)};
         net_http_without_gvl_send_file(&transfer);
         budget_spend(transfer.moved);
         io->descriptor = rb_io_descriptor(io->io);

@@ -56,10 +56,10 @@ static void send_without_gvl(struct net_http_io *io, VALUE string, size_t left)
 {
     VALUE frozen = rb_str_new_frozen(string);
     struct net_http_without_gvl transfer = {.socket = io->io,
-                                      .descriptor = io->descriptor,
-                                      .bytes = (uint8_t *)RSTRING_END(frozen) - left,
-                                      .length = left,
-                                      .span = net_http_io_write_span(io)};
+                                            .descriptor = io->descriptor,
+                                            .bytes = (uint8_t *)RSTRING_END(frozen) - left,
+                                            .length = left,
+                                            .span = net_http_io_write_span(io)};
     net_http_without_gvl_send(&transfer);
     if (transfer.result == -ETIMEDOUT) net_http_io_write_timed_out(io);
     if (transfer.result < 0) net_http_raise_errno(-transfer.result);

@@ -34,9 +34,7 @@ VALUE peer_name(int descriptor)
     case AF_INET6:
         inet_ntop(AF_INET6, &name.ipv6.sin6_addr, text, sizeof(text));
         return rb_sprintf("[%s]:%d", text, ntohs(name.ipv6.sin6_port));
-    case AF_UNIX:
-        return path_of(&name.unix_path, length);
-    default:
-        return Qnil;
+    case AF_UNIX: return path_of(&name.unix_path, length);
+    default: return Qnil;
     }
 }

@@ -124,8 +124,8 @@ static VALUE io_select(int argc, VALUE *argv, VALUE self)
         VALUE io = rb_ary_entry(ready_now, i);
         if (!RTEST(rb_ary_includes(readable, io))) rb_ary_push(readable, io);
     }
-    VALUE result = rb_ary_new_from_args(3, readable, ready_of(asked + reads, writables),
-                                        ready_of(asked + others, exceptables));
+    VALUE result =
+        rb_ary_new_from_args(3, readable, ready_of(asked + reads, writables), ready_of(asked + others, exceptables));
     ALLOCV_END(holder);
     return result;
 }

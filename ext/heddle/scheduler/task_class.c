@@ -128,18 +128,13 @@ static VALUE status(VALUE self)
 {
     struct task *task = task_of(self);
     switch (task->status) {
-    case TASK_COMPLETED:
-        return ID2SYM(rb_intern("completed"));
-    case TASK_FAILED:
-        return ID2SYM(rb_intern("failed"));
+    case TASK_COMPLETED: return ID2SYM(rb_intern("completed"));
+    case TASK_FAILED: return ID2SYM(rb_intern("failed"));
     case TASK_CANCELLED:
-    case TASK_WITHDRAWN:
-        return ID2SYM(rb_intern("cancelled"));
-    case TASK_QUEUED:
-        return ID2SYM(rb_intern("queued"));
+    case TASK_WITHDRAWN: return ID2SYM(rb_intern("cancelled"));
+    case TASK_QUEUED: return ID2SYM(rb_intern("queued"));
     case TASK_RUNNING:
-    case TASK_CANCELLING:
-        break;
+    case TASK_CANCELLING: break;
     }
     bool runs = task->owner.loop ? task->owner.loop->owner == &task->owner : task == task_current();
     return ID2SYM(rb_intern(runs ? "running" : "waiting"));

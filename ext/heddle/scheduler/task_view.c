@@ -13,14 +13,10 @@ static ID id_backtrace;
 static const char *wanted(short events)
 {
     switch (events & (POLLIN | POLLOUT)) {
-    case POLLIN:
-        return "to be readable";
-    case POLLOUT:
-        return "to be writable";
-    case POLLIN | POLLOUT:
-        return "to be readable or writable";
-    default:
-        return "to have urgent data";
+    case POLLIN: return "to be readable";
+    case POLLOUT: return "to be writable";
+    case POLLIN | POLLOUT: return "to be readable or writable";
+    default: return "to have urgent data";
     }
 }
 
@@ -53,16 +49,11 @@ static VALUE waits_for(VALUE self)
         return wait->blocker && !SPECIAL_CONST_P(wait->blocker)
                    ? rb_sprintf("a %" PRIsVALUE, rb_obj_class(wait->blocker))
                    : rb_str_new_cstr("another fiber or thread");
-    case WAIT_SLEEP:
-        return rb_str_new_cstr("the end of a sleep");
-    case WAIT_DESCRIPTOR:
-        return wait_for_descriptor(wait);
-    case WAIT_SELECT:
-        return rb_str_new_cstr("one of several descriptors");
-    case WAIT_NATIVE:
-        return rb_str_new_cstr("a name to be resolved");
-    default:
-        return rb_str_new_cstr("its turn");
+    case WAIT_SLEEP: return rb_str_new_cstr("the end of a sleep");
+    case WAIT_DESCRIPTOR: return wait_for_descriptor(wait);
+    case WAIT_SELECT: return rb_str_new_cstr("one of several descriptors");
+    case WAIT_NATIVE: return rb_str_new_cstr("a name to be resolved");
+    default: return rb_str_new_cstr("its turn");
     }
 }
 

@@ -18,7 +18,7 @@ void other_scheduler_interrupt(VALUE scheduler, VALUE fiber, VALUE error)
 
 struct scope_chain *other_scheduler_chain(void)
 {
-    VALUE thread = rb_thread_current(), task = rb_thread_local_aref(thread, id_task); // of this fiber
+    VALUE thread = rb_thread_current(), task = rb_thread_local_aref(thread, id_task);   // of this fiber
     if (!NIL_P(task)) return ((const struct wait_owner *)RTYPEDDATA_DATA(task))->chain; // a task's first member
     VALUE object = rb_thread_local_aref(thread, id_scopes);
     if (!NIL_P(object)) return RTYPEDDATA_DATA(object);

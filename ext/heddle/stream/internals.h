@@ -53,11 +53,11 @@ struct stream {
     int64_t read_span, write_span; // nanoseconds an operation may take, or DEADLINE_NEVER
     deadline_t until;              // limits all waits of an exchange
     size_t buffer_limit;
-    unsigned forks;         // fork_count() of the process that owns the stream
+    unsigned forks;                 // fork_count() of the process that owns the stream
     uint32_t other_scheduler_waits; // fibers of this process that wait through another scheduler
-    const char *reason;     // why the stream was closed, or NULL
-    bool busy[2];           // a fiber or thread is inside a wait or a TLS call of that side
-    VALUE calling[2];       // the thread inside a TLS call, which never waits; or 0. Only compared
+    const char *reason;             // why the stream was closed, or NULL
+    bool busy[2];                   // a fiber or thread is inside a wait or a TLS call of that side
+    VALUE calling[2];               // the thread inside a TLS call, which never waits; or 0. Only compared
     enum stream_state state;
     enum stream_resuming resuming;
     bool interrupted;  // an exception in one of its waits closed it
@@ -65,8 +65,8 @@ struct stream {
     bool sync;         // each write is a flush
     bool securing;     // TLS is starting: only the fiber in the exchange may read and write
     bool tls_session_kept;
-    VALUE author;      // the fiber that has begun a message; 0 between two messages
-    VALUE exchanging;  // the fiber that is in an exchange, or 0
+    VALUE author;       // the fiber that has begun a message; 0 between two messages
+    VALUE exchanging;   // the fiber that is in an exchange, or 0
     short tls_wants[2]; // the events that TLS waits for after -EAGAIN of that side, or 0
     struct stream_statistics statistics;
 };

@@ -229,14 +229,12 @@ static VALUE semaphore_acquire_method(int argc, VALUE *argv, VALUE self)
     }
     int64_t span = deadline_span(timeout == Qundef ? Qnil : timeout);
     switch (semaphore_acquire(semaphore, deadline_in(span))) {
-    case SEMAPHORE_CLOSED:
-        rb_raise(ePoolClosed, "this semaphore is closed");
+    case SEMAPHORE_CLOSED: rb_raise(ePoolClosed, "this semaphore is closed");
     case SEMAPHORE_LATE:
         deadline_check(); // a deadline around the call has passed, too
         rb_raise(heddle_eDeadlineExceeded, "none of %ld permits became free in %g s", semaphore->permits,
                  (double)span / 1e9);
-    default:
-        return semaphore_entered(self, semaphore, self);
+    default: return semaphore_entered(self, semaphore, self);
     }
 }
 

@@ -122,7 +122,7 @@ static bool reusable(struct loop *loop, VALUE fiber)
 // `fresh`: the fiber has the storage of the fiber that started it. A fiber that ran a task before has no storage.
 static void worker_fiber_run(struct loop *loop, struct task *task, bool fresh)
 {
-    if (task->status == TASK_QUEUED) { // otherwise it was cancelled before its start
+    if (task->status == TASK_QUEUED) {                                    // otherwise it was cancelled before its start
         if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
         if (loop->deferred) loop_forget_deferred(loop);
         loop->owner = &task->owner;

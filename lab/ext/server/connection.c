@@ -247,21 +247,11 @@ static void advance(struct connection *connection)
 
     while (step == STEP_ON) {
         switch (connection->state) {
-        case READING:
-            step = turns++ < REQUESTS_A_TURN ? read_request(connection) : yield_turn(connection);
-            break;
-        case UPLOADING:
-            step = turns++ < REQUESTS_A_TURN ? read_upload(connection) : yield_turn(connection);
-            break;
-        case DELAYED:
-            step = STEP_WAIT;
-            break;
-        case WRITING:
-            step = write_response(connection);
-            break;
-        case DRAINING:
-            step = turns++ < REQUESTS_A_TURN ? drain(connection) : STEP_CLOSE;
-            break;
+        case READING: step = turns++ < REQUESTS_A_TURN ? read_request(connection) : yield_turn(connection); break;
+        case UPLOADING: step = turns++ < REQUESTS_A_TURN ? read_upload(connection) : yield_turn(connection); break;
+        case DELAYED: step = STEP_WAIT; break;
+        case WRITING: step = write_response(connection); break;
+        case DRAINING: step = turns++ < REQUESTS_A_TURN ? drain(connection) : STEP_CLOSE; break;
         }
     }
     if (step == STEP_CLOSE) close_connection(connection);

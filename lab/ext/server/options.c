@@ -84,27 +84,17 @@ void options_read(struct options *options, int argc, char **argv)
         case 'p':
             options->port = (uint16_t)read_number(optarg, 65535, "--port takes a number from 0 to 65535, not");
             break;
-        case 'e':
-            options->exit_with_parent = true;
-            break;
-        case PROXY:
-            options->proxy = optarg;
-            break;
+        case 'e': options->exit_with_parent = true; break;
+        case PROXY: options->proxy = optarg; break;
         case IDLE:
             options->idle = read_number(optarg, 86400, "--idle takes seconds from 0 to 86400, not") * SECOND;
             break;
-        case CONTROL:
-            options->control = true;
-            break;
+        case CONTROL: options->control = true; break;
         case SHAPE:
             if ((wrong = shape_read(&reader, names[place].name, optarg))) refuse(wrong, optarg);
             break;
-        case 'h':
-            fputs(usage, stdout);
-            exit(EXIT_SUCCESS);
-        default:
-            fputs(usage, stderr);
-            exit(EXIT_USAGE);
+        case 'h': fputs(usage, stdout); exit(EXIT_SUCCESS);
+        default: fputs(usage, stderr); exit(EXIT_USAGE);
         }
     }
     if (optind < argc) refuse("unexpected argument", argv[optind]);

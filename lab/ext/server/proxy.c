@@ -212,29 +212,20 @@ static uint64_t pass_side(struct side *side, uint64_t now)
     if (went > 0) pair->last_move = now;
 
     switch (step) {
-    case FLOW_IDLE:
-        break;
-    case FLOW_WAIT:
-        return at;
-    case FLOW_BLOCKED:
-        to->writable = false;
-        break;
+    case FLOW_IDLE: break;
+    case FLOW_WAIT: return at;
+    case FLOW_BLOCKED: to->writable = false; break;
     case FLOW_BROKEN: /* send has consumed the error that a read would have reported */
         to->writable = false;
         flow_input_over(&to->flow, INPUT_RESET, now);
         return now + 1;
-    case FLOW_TURN:
-        return now + 1;
+    case FLOW_TURN: return now + 1;
     case FLOW_END:
         shutdown(to->source.fd, SHUT_WR);
         side->flow.done = true;
         break;
-    case FLOW_RESET:
-        begin_reset(pair);
-        break;
-    case FLOW_CLOSE:
-        begin_close(pair);
-        break;
+    case FLOW_RESET: begin_reset(pair); break;
+    case FLOW_CLOSE: begin_close(pair); break;
     }
     return UINT64_MAX;
 }
@@ -338,15 +329,9 @@ static void advance(struct pair *pair)
         if (!read_side(&pair->client, loop_clock())) return;
         if (pair->client.flow.input == INPUT_RESET) reset_pair(pair);
         break;
-    case PASSING:
-        pass(pair);
-        break;
-    case RESETTING:
-        try_reset(pair);
-        break;
-    case DRAINING:
-        drain(pair);
-        break;
+    case PASSING: pass(pair); break;
+    case RESETTING: try_reset(pair); break;
+    case DRAINING: drain(pair); break;
     }
 }
 

@@ -164,11 +164,8 @@ static void put_form(const struct odbc_link *link, struct odbc_parameters *param
         parameters->values[parameters->count - 1].digits = FRACTION_DIGITS;
         break;
     }
-    case SQL_C_NUMERIC:
-        put_digits(parameters, rb_ary_entry(form, 1), part(form, 2), part(form, 3));
-        break;
-    default:
-        put_text(link, parameters, rb_ary_entry(form, 1));
+    case SQL_C_NUMERIC: put_digits(parameters, rb_ary_entry(form, 1), part(form, 2), part(form, 3)); break;
+    default: put_text(link, parameters, rb_ary_entry(form, 1));
     }
 }
 

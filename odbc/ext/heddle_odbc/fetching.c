@@ -49,44 +49,25 @@ static bool succeeded(struct odbc_job *job, SQLRETURN outcome)
 static void choose_kind(struct odbc_column *column, bool is_unsigned, bool loose)
 {
     switch (column->type) {
-    case SQL_BIT:
-        column->kind = ODBC_BOOLEAN;
-        break;
+    case SQL_BIT: column->kind = ODBC_BOOLEAN; break;
     case SQL_TINYINT:
     case SQL_SMALLINT:
     case SQL_INTEGER:
-    case SQL_BIGINT:
-        column->kind = loose ? ODBC_LOOSE : is_unsigned ? ODBC_UNSIGNED : ODBC_INTEGER;
-        break;
+    case SQL_BIGINT: column->kind = loose ? ODBC_LOOSE : is_unsigned ? ODBC_UNSIGNED : ODBC_INTEGER; break;
     case SQL_REAL:
     case SQL_FLOAT:
-    case SQL_DOUBLE:
-        column->kind = ODBC_FLOAT;
-        break;
+    case SQL_DOUBLE: column->kind = ODBC_FLOAT; break;
     case SQL_DECIMAL:
-    case SQL_NUMERIC:
-        column->kind = ODBC_DECIMAL;
-        break;
-    case SQL_TYPE_DATE:
-        column->kind = ODBC_DATE;
-        break;
-    case SQL_TYPE_TIMESTAMP:
-        column->kind = ODBC_TIMESTAMP;
-        break;
-    case SQL_TYPE_TIME:
-        column->kind = ODBC_TIME;
-        break;
-    case SQL_GUID:
-        column->kind = ODBC_UUID;
-        break;
+    case SQL_NUMERIC: column->kind = ODBC_DECIMAL; break;
+    case SQL_TYPE_DATE: column->kind = ODBC_DATE; break;
+    case SQL_TYPE_TIMESTAMP: column->kind = ODBC_TIMESTAMP; break;
+    case SQL_TYPE_TIME: column->kind = ODBC_TIME; break;
+    case SQL_GUID: column->kind = ODBC_UUID; break;
     case SQL_BINARY:
     case SQL_VARBINARY:
     case SQL_LONGVARBINARY:
-    case SQL_SS_UDT_TYPE:
-        column->kind = ODBC_BYTES;
-        break;
-    default:
-        column->kind = ODBC_TEXT;
+    case SQL_SS_UDT_TYPE: column->kind = ODBC_BYTES; break;
+    default: column->kind = ODBC_TEXT;
     }
 }
 
@@ -103,12 +84,9 @@ static bool comes_as_text(const struct odbc_abilities *abilities, enum odbc_kind
     switch (kind) {
     case ODBC_FLOAT:
     case ODBC_BOOLEAN:
-    case ODBC_TIMESTAMP:
-        return abilities->loose;
-    case ODBC_DATE:
-        return abilities->loose || abilities->dates_as_text;
-    default:
-        return false;
+    case ODBC_TIMESTAMP: return abilities->loose;
+    case ODBC_DATE: return abilities->loose || abilities->dates_as_text;
+    default: return false;
     }
 }
 

@@ -10,10 +10,8 @@ static bool character(SQLSMALLINT type)
     case SQL_LONGVARCHAR:
     case SQL_WCHAR:
     case SQL_WVARCHAR:
-    case SQL_WLONGVARCHAR:
-        return true;
-    default:
-        return false;
+    case SQL_WLONGVARCHAR: return true;
+    default: return false;
     }
 }
 
@@ -39,10 +37,8 @@ static bool tells_more(const struct odbc_value *value, const struct odbc_paramet
     case SQL_C_DOUBLE: // an integer would lose the fraction without a word
         return described->type == SQL_REAL || described->type == SQL_FLOAT || described->type == SQL_DOUBLE;
     case SQL_C_TYPE_DATE:
-    case SQL_C_TYPE_TIMESTAMP:
-        return described->type == SQL_TYPE_TIMESTAMP;
-    default:
-        return true;
+    case SQL_C_TYPE_TIMESTAMP: return described->type == SQL_TYPE_TIMESTAMP;
+    default: return true;
     }
 }
 

@@ -121,9 +121,7 @@ static VALUE of_text(const struct odbc_link *link, enum odbc_kind kind, const ch
             rb_raise(rb_eRangeError,
                      "the driver cannot read a date (infinity, or a year above 9999): select it as a text (::text)");
         break;
-    case ODBC_TIMESTAMP:
-        value = rb_funcall(mTexts, id_timestamp, 2, text, link->local ? Qtrue : Qfalse);
-        break;
+    case ODBC_TIMESTAMP: value = rb_funcall(mTexts, id_timestamp, 2, text, link->local ? Qtrue : Qfalse); break;
     case ODBC_TIME: // which some drivers round to seconds
         value = rb_funcall(mTexts, id_duration, 1, text);
         break;
@@ -143,30 +141,19 @@ static VALUE value_of(const struct odbc_link *link, const struct odbc_column *co
     size_t bytes = (size_t)length;
     bool narrow = column->c_type == SQL_C_CHAR;
     switch (column->kind) {
-    case ODBC_INTEGER:
-        return LL2NUM(*(const SQLBIGINT *)at);
-    case ODBC_UNSIGNED:
-        return ULL2NUM(*(const SQLUBIGINT *)at);
-    case ODBC_FLOAT:
-        return narrow ? of_text(link, column->kind, at, bytes) : DBL2NUM(*(const SQLDOUBLE *)at);
-    case ODBC_BOOLEAN:
-        return narrow ? of_text(link, column->kind, at, bytes) : *at ? Qtrue : Qfalse;
-    case ODBC_DECIMAL:
-        return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new(at, length));
-    case ODBC_DATE:
-        return narrow ? of_text(link, column->kind, at, bytes) : date((const SQL_DATE_STRUCT *)at);
+    case ODBC_INTEGER: return LL2NUM(*(const SQLBIGINT *)at);
+    case ODBC_UNSIGNED: return ULL2NUM(*(const SQLUBIGINT *)at);
+    case ODBC_FLOAT: return narrow ? of_text(link, column->kind, at, bytes) : DBL2NUM(*(const SQLDOUBLE *)at);
+    case ODBC_BOOLEAN: return narrow ? of_text(link, column->kind, at, bytes) : *at ? Qtrue : Qfalse;
+    case ODBC_DECIMAL: return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new(at, length));
+    case ODBC_DATE: return narrow ? of_text(link, column->kind, at, bytes) : date((const SQL_DATE_STRUCT *)at);
     case ODBC_TIMESTAMP:
         return narrow ? of_text(link, column->kind, at, bytes) : timestamp(link, (const SQL_TIMESTAMP_STRUCT *)at);
-    case ODBC_TIME:
-        return of_text(link, column->kind, at, bytes);
-    case ODBC_BYTES:
-        return rb_str_new(at, length);
-    case ODBC_UUID:
-        return uuid(at, bytes);
-    case ODBC_LOOSE:
-        return loose(link, at, bytes);
-    case ODBC_TEXT:
-        break;
+    case ODBC_TIME: return of_text(link, column->kind, at, bytes);
+    case ODBC_BYTES: return rb_str_new(at, length);
+    case ODBC_UUID: return uuid(at, bytes);
+    case ODBC_LOOSE: return loose(link, at, bytes);
+    case ODBC_TEXT: break;
     }
     return column->c_type == SQL_C_WCHAR ? odbc_text(link, at, bytes) : narrow_text(link, at, bytes);
 }

@@ -332,9 +332,7 @@ static VALUE read_rows(struct mysql_link *link, VALUE description, VALUE rows, b
         if (!mysql_columns_copied(link, columns)) read_buffered_rows(link, columns, rows, text);
         struct mysql_span packet = mysql_packet(link);
         switch (mysql_row_reply(packet.at, packet.at + packet.length, text, can(link, MYSQL_CAN_DEPRECATE_EOF))) {
-        case MYSQL_REPLY_OTHER:
-            rb_ary_push(rows, mysql_row_values(link, packet, columns, text));
-            break;
+        case MYSQL_REPLY_OTHER: rb_ary_push(rows, mysql_row_values(link, packet, columns, text)); break;
         case MYSQL_REPLY_END:
             parse_rows_end(link, packet, ok);
             more = false;
@@ -343,8 +341,7 @@ static VALUE read_rows(struct mysql_link *link, VALUE description, VALUE rows, b
             error = mysql_error_value(link, packet);
             more = false;
             break;
-        default:
-            db_link_violated(&link->base, "sent a malformed row");
+        default: db_link_violated(&link->base, "sent a malformed row");
         }
     }
     RB_GC_GUARD(description);
@@ -433,17 +430,12 @@ static VALUE read_one(struct mysql_link *link, VALUE *known, VALUE owner, bool t
     struct mysql_span packet = mysql_packet(link);
     struct mysql_ok ok;
     switch (mysql_reply(packet.at, packet.at + packet.length)) {
-    case MYSQL_REPLY_OK:
-        parse_ok(link, packet, &ok);
-        return result_new(Qnil, Qnil, &ok);
-    case MYSQL_REPLY_ERROR:
-        return mysql_error_value(link, packet);
-    case MYSQL_REPLY_OTHER:
-        return read_table(link, packet, known, owner, text, writes);
+    case MYSQL_REPLY_OK: parse_ok(link, packet, &ok); return result_new(Qnil, Qnil, &ok);
+    case MYSQL_REPLY_ERROR: return mysql_error_value(link, packet);
+    case MYSQL_REPLY_OTHER: return read_table(link, packet, known, owner, text, writes);
     case MYSQL_REPLY_INFILE:
         db_link_violated(&link->base, "asked for a local file (LOCAL INFILE), which is never sent");
-    default:
-        db_link_violated(&link->base, "sent a reply that is not a result");
+    default: db_link_violated(&link->base, "sent a reply that is not a result");
     }
 }
 

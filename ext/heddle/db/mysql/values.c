@@ -102,15 +102,10 @@ void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, s
     case MYSQL_NEWDECIMAL:
     case MYSQL_DATE:
     case MYSQL_NEWDATE:
-    case MYSQL_TIME:
-        columns->copies = true;
-        break;
+    case MYSQL_TIME: columns->copies = true; break;
     case MYSQL_DATETIME:
-    case MYSQL_TIMESTAMP:
-        columns->times = true;
-        break;
-    default:
-        break;
+    case MYSQL_TIMESTAMP: columns->times = true; break;
+    default: break;
     }
     uint32_t length = (uint32_t)definition.length;
     mysql_bytes_append(&columns->definitions, &length, sizeof(length));
@@ -258,26 +253,16 @@ static VALUE string_value(const struct mysql_link *link, struct mysql_span span,
 static inline VALUE value_of(const struct mysql_link *link, const struct mysql_value *value, int encoding)
 {
     switch (value->kind) {
-    case MYSQL_IS_INTEGER:
-        return LL2NUM(value->integer);
-    case MYSQL_IS_UNSIGNED:
-        return ULL2NUM(value->unsigned_integer);
-    case MYSQL_IS_BOOLEAN:
-        return value->integer ? Qtrue : Qfalse;
-    case MYSQL_IS_FLOAT:
-        return DBL2NUM(value->number);
-    case MYSQL_IS_BYTES:
-        return string_value(link, value->bytes, encoding);
-    case MYSQL_IS_DECIMAL:
-        return decimal_value(value->bytes);
-    case MYSQL_IS_DATE:
-        return date_value(&value->moment);
-    case MYSQL_IS_DATETIME:
-        return time_value(link, &value->moment);
-    case MYSQL_IS_TIME:
-        return rb_funcall(cDuration, id_new, 1, LL2NUM(value->integer));
-    case MYSQL_IS_NULL:
-        break;
+    case MYSQL_IS_INTEGER: return LL2NUM(value->integer);
+    case MYSQL_IS_UNSIGNED: return ULL2NUM(value->unsigned_integer);
+    case MYSQL_IS_BOOLEAN: return value->integer ? Qtrue : Qfalse;
+    case MYSQL_IS_FLOAT: return DBL2NUM(value->number);
+    case MYSQL_IS_BYTES: return string_value(link, value->bytes, encoding);
+    case MYSQL_IS_DECIMAL: return decimal_value(value->bytes);
+    case MYSQL_IS_DATE: return date_value(&value->moment);
+    case MYSQL_IS_DATETIME: return time_value(link, &value->moment);
+    case MYSQL_IS_TIME: return rb_funcall(cDuration, id_new, 1, LL2NUM(value->integer));
+    case MYSQL_IS_NULL: break;
     }
     return Qnil;
 }

@@ -185,8 +185,7 @@ bool postgresql_copy_read_end(struct postgresql_link *link, struct pg_message me
     case PG_ERROR_RESPONSE:
         if (NIL_P(end->error) || postgresql_is_fatal(message)) end->error = postgresql_error_value(message);
         return !postgresql_is_fatal(message);
-    default:
-        db_link_violated(&link->base, "sent a message that has no place in a COPY");
+    default: db_link_violated(&link->base, "sent a message that has no place in a COPY");
     }
 }
 
@@ -248,13 +247,9 @@ static VALUE describe_body(struct db_exchange *exchange)
         case PG_CLOSE_COMPLETE: // of statements whose Close went ahead
         case PG_PARSE_COMPLETE:
         case PG_PARAMETER_DESCRIPTION:
-        case PG_NO_DATA:
-            continue;
-        case PG_ROW_DESCRIPTION:
-            columns = postgresql_columns_new(link, message);
-            continue;
-        case PG_COMMAND_COMPLETE:
-            db_link_violated(&link->base, "completed a statement that was not executed");
+        case PG_NO_DATA: continue;
+        case PG_ROW_DESCRIPTION: columns = postgresql_columns_new(link, message); continue;
+        case PG_COMMAND_COMPLETE: db_link_violated(&link->base, "completed a statement that was not executed");
         default:
             if (postgresql_copy_read_end(link, message, &end)) continue;
         }

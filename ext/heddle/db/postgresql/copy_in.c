@@ -54,12 +54,9 @@ static VALUE text_of(const struct postgresql_copy *copy, VALUE value, long numbe
 static enum pg_written put_span(struct postgresql_copy *copy, struct pg_span span, bool only)
 {
     switch (copy->form) {
-    case POSTGRESQL_COPY_TEXT:
-        return pg_put_copy_text(&copy->buffer, &copy->text, span);
-    case POSTGRESQL_COPY_CSV:
-        return pg_put_copy_csv(&copy->buffer, &copy->csv, span, only);
-    default:
-        return pg_put_value(&copy->buffer, span);
+    case POSTGRESQL_COPY_TEXT: return pg_put_copy_text(&copy->buffer, &copy->text, span);
+    case POSTGRESQL_COPY_CSV: return pg_put_copy_csv(&copy->buffer, &copy->csv, span, only);
+    default: return pg_put_value(&copy->buffer, span);
     }
 }
 

@@ -67,21 +67,14 @@ static enum pg_written put_string(struct pg_buffer *buffer, enum postgresql_kind
     switch (kind) {
     case POSTGRESQL_KIND_TEXT:
     case POSTGRESQL_KIND_ENUM:
-    case POSTGRESQL_KIND_JSON:
-        return pg_put_value(buffer, text);
+    case POSTGRESQL_KIND_JSON: return pg_put_value(buffer, text);
     case POSTGRESQL_KIND_JSONB:
-    case POSTGRESQL_KIND_VERSIONED:
-        return put_made(buffer, text, pg_put_versioned);
-    case POSTGRESQL_KIND_UUID:
-        return put_made(buffer, text, pg_put_uuid);
-    case POSTGRESQL_KIND_MACADDR:
-        return put_made(buffer, text, pg_put_mac);
-    case POSTGRESQL_KIND_BITS:
-        return put_made(buffer, text, pg_put_bits);
-    case POSTGRESQL_KIND_NUMERIC:
-        return put_made(buffer, text, pg_put_numeric);
-    default:
-        return PG_MALFORMED;
+    case POSTGRESQL_KIND_VERSIONED: return put_made(buffer, text, pg_put_versioned);
+    case POSTGRESQL_KIND_UUID: return put_made(buffer, text, pg_put_uuid);
+    case POSTGRESQL_KIND_MACADDR: return put_made(buffer, text, pg_put_mac);
+    case POSTGRESQL_KIND_BITS: return put_made(buffer, text, pg_put_bits);
+    case POSTGRESQL_KIND_NUMERIC: return put_made(buffer, text, pg_put_numeric);
+    default: return PG_MALFORMED;
     }
 }
 
@@ -97,23 +90,16 @@ static enum pg_written put_integer(struct pg_buffer *buffer, enum postgresql_kin
 {
     uint8_t digits[PG_DIGITS_MOST];
     switch (kind) {
-    case POSTGRESQL_KIND_INT2:
-        return number == (int16_t)number ? put_16(buffer, (uint16_t)number) : PG_OUT_OF_RANGE;
-    case POSTGRESQL_KIND_INT4:
-        return number == (int32_t)number ? put_32(buffer, (uint32_t)number) : PG_OUT_OF_RANGE;
-    case POSTGRESQL_KIND_UINT4:
-        return number == (uint32_t)number ? put_32(buffer, (uint32_t)number) : PG_OUT_OF_RANGE;
+    case POSTGRESQL_KIND_INT2: return number == (int16_t)number ? put_16(buffer, (uint16_t)number) : PG_OUT_OF_RANGE;
+    case POSTGRESQL_KIND_INT4: return number == (int32_t)number ? put_32(buffer, (uint32_t)number) : PG_OUT_OF_RANGE;
+    case POSTGRESQL_KIND_UINT4: return number == (uint32_t)number ? put_32(buffer, (uint32_t)number) : PG_OUT_OF_RANGE;
     case POSTGRESQL_KIND_UINT8:
         if (number < 0) return PG_OUT_OF_RANGE;
         return put_64(buffer, (uint64_t)number);
-    case POSTGRESQL_KIND_INT8:
-        return put_64(buffer, (uint64_t)number);
-    case POSTGRESQL_KIND_FLOAT4:
-        return put_float(buffer, (float)number);
-    case POSTGRESQL_KIND_FLOAT8:
-        return put_double(buffer, (double)number);
-    default:
-        return put_digits(buffer, kind, digits, pg_integer_digits((long)number, digits));
+    case POSTGRESQL_KIND_INT8: return put_64(buffer, (uint64_t)number);
+    case POSTGRESQL_KIND_FLOAT4: return put_float(buffer, (float)number);
+    case POSTGRESQL_KIND_FLOAT8: return put_double(buffer, (double)number);
+    default: return put_digits(buffer, kind, digits, pg_integer_digits((long)number, digits));
     }
 }
 

@@ -32,10 +32,8 @@ static VALUE finish_body(struct db_exchange *exchange)
         case PG_ERROR_RESPONSE:
             if (NIL_P(error)) error = postgresql_error_value(message);
             break;
-        case PG_COPY_IN_RESPONSE:
-            db_link_violated(&link->base, "began a COPY for an interrupted caller");
-        default:
-            break;
+        case PG_COPY_IN_RESPONSE: db_link_violated(&link->base, "began a COPY for an interrupted caller");
+        default: break;
         }
     }
 }

@@ -268,8 +268,7 @@ static bool is_aside(struct postgresql_link *link, struct pg_message message)
         postgresql_note_setting(link, postgresql_utf8(name), postgresql_utf8(value));
         return true;
     }
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -332,19 +331,15 @@ struct pg_span postgresql_span_of(VALUE string)
 void postgresql_check(enum pg_written written)
 {
     switch (written) {
-    case PG_WRITTEN:
-        return;
+    case PG_WRITTEN: return;
     case PG_NUL_IN_STRING:
         rb_raise(rb_eArgError, "a statement or a text has a NUL in it, which PostgreSQL does not take: bind bytes "
                                "(String#b) to a bytea");
     case PG_TOO_MANY_PARAMETERS:
         rb_raise(rb_eArgError, "more than %d parameters: bind one array instead (… = any(?))", PG_PARAMETERS_MOST);
-    case PG_TOO_LONG:
-        rb_raise(rb_eArgError, "a value or a statement is longer than the 1 GiB that PostgreSQL takes");
-    case PG_NO_ROOM:
-        rb_raise(rb_eNoMemError, "a request of this size has no room in memory");
-    default:
-        rb_raise(rb_eArgError, "the request cannot be written (%d)", (int)written);
+    case PG_TOO_LONG: rb_raise(rb_eArgError, "a value or a statement is longer than the 1 GiB that PostgreSQL takes");
+    case PG_NO_ROOM: rb_raise(rb_eNoMemError, "a request of this size has no room in memory");
+    default: rb_raise(rb_eArgError, "the request cannot be written (%d)", (int)written);
     }
 }
 

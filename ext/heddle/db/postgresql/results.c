@@ -327,15 +327,9 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         if (NIL_P(reply->prepared)) db_link_violated(&link->base, "described parameters that nobody had asked about");
         describe_parameters(link, message, reply->prepared);
         return true;
-    case PG_DATA_ROW:
-        read_row(link, message, reply);
-        return true;
-    case PG_COMMAND_COMPLETE:
-        complete(link, message, reply);
-        return true;
-    case PG_EMPTY_QUERY_RESPONSE:
-        end_result(reply, 0);
-        return true;
+    case PG_DATA_ROW: read_row(link, message, reply); return true;
+    case PG_COMMAND_COMPLETE: complete(link, message, reply); return true;
+    case PG_EMPTY_QUERY_RESPONSE: end_result(reply, 0); return true;
     case PG_PORTAL_SUSPENDED:
         if (NIL_P(reply->description) && (!reply->known || NIL_P(*reply->known)))
             db_link_violated(&link->base, "keeps rows of columns that nobody knows");
@@ -348,14 +342,9 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         reply->fatal = postgresql_is_fatal(message);
         if (!reply->error || reply->fatal) reply->error = postgresql_error_value(message);
         return !reply->fatal;
-    case PG_PARSE_COMPLETE:
-        reply->parsed = !NIL_P(reply->prepared);
-        return true;
-    case PG_BIND_COMPLETE:
-        reply->bound = true;
-        return true;
-    case PG_CLOSE_COMPLETE:
-        return true;
+    case PG_PARSE_COMPLETE: reply->parsed = !NIL_P(reply->prepared); return true;
+    case PG_BIND_COMPLETE: reply->bound = true; return true;
+    case PG_CLOSE_COMPLETE: return true;
     case PG_COPY_IN_RESPONSE:
         if (reply->each) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
         if (!reply->error) reply->error = copy_refused();
@@ -365,10 +354,8 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         if (!reply->error) reply->error = copy_refused();
         return true;
     case PG_COPY_DATA:
-    case PG_COPY_DONE:
-        return true;
-    default:
-        db_link_violated(&link->base, "sent a message that has no place in an answer");
+    case PG_COPY_DONE: return true;
+    default: db_link_violated(&link->base, "sent a message that has no place in an answer");
     }
 }
 

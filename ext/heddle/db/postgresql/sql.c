@@ -104,22 +104,16 @@ static enum kind kind_for(enum pg_sql_kind kind)
     case PG_SQL_LOCK:
     case PG_SQL_SET_LOCAL:
     case PG_SQL_FETCH:
-    case PG_SQL_MOVE:
-        return PLAIN;
+    case PG_SQL_MOVE: return PLAIN;
     case PG_SQL_BEGIN:
     case PG_SQL_COMMIT:
     case PG_SQL_ROLLBACK:
-    case PG_SQL_PREPARE_TRANSACTION:
-        return COMMIT;
+    case PG_SQL_PREPARE_TRANSACTION: return COMMIT;
     case PG_SQL_DISCARD:
-    case PG_SQL_DEALLOCATE:
-        return OTHER;
-    case PG_SQL_COPY_IN:
-        return COPY_IN;
-    case PG_SQL_COPY_OUT:
-        return COPY_OUT;
-    default:
-        return SESSION;
+    case PG_SQL_DEALLOCATE: return OTHER;
+    case PG_SQL_COPY_IN: return COPY_IN;
+    case PG_SQL_COPY_OUT: return COPY_OUT;
+    default: return SESSION;
     }
 }
 

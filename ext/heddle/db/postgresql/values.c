@@ -185,31 +185,25 @@ static VALUE plain_value(struct postgresql_reading *reading, struct pg_span span
     case POSTGRESQL_KIND_FLOAT8:
         postgresql_check_value(reading, pg_read_float8(span, &read.float8));
         return DBL2NUM(read.float8);
-    case POSTGRESQL_KIND_BYTES:
-        return bytes_of(span);
-    case POSTGRESQL_KIND_UUID:
-        return uuid_value(reading, span);
+    case POSTGRESQL_KIND_BYTES: return bytes_of(span);
+    case POSTGRESQL_KIND_UUID: return uuid_value(reading, span);
     case POSTGRESQL_KIND_JSONB:
     case POSTGRESQL_KIND_VERSIONED:
         postgresql_check_value(reading, pg_read_versioned(span, &span));
         return postgresql_text_value(span);
-    case POSTGRESQL_KIND_VOID:
-        return Qnil;
+    case POSTGRESQL_KIND_VOID: return Qnil;
     case POSTGRESQL_KIND_TIMESTAMPTZ:
         postgresql_check_value(reading, pg_read_timestamp(span, &microseconds));
         return postgresql_time_value(reading->link, microseconds);
     case POSTGRESQL_KIND_TIMETZ:
         postgresql_check_value(reading, pg_read_timetz(span, &microseconds, &west));
         return postgresql_timetz_text(microseconds, west);
-    case POSTGRESQL_KIND_MACADDR:
-        return mac_value(reading, span);
+    case POSTGRESQL_KIND_MACADDR: return mac_value(reading, span);
     case POSTGRESQL_KIND_BITS:
         postgresql_check_value(reading, pg_read_bits(span, &read.bits));
         return bits_text(&read.bits);
-    case POSTGRESQL_KIND_LSN:
-        return lsn_value(reading, span);
-    case POSTGRESQL_KIND_TSVECTOR:
-        return tsvector_text(reading, span);
+    case POSTGRESQL_KIND_LSN: return lsn_value(reading, span);
+    case POSTGRESQL_KIND_TSVECTOR: return tsvector_text(reading, span);
     default:
         if (span.length == 1 && !*span.at) span.length = 0; // an empty "char": no text has a NUL
         return postgresql_text_value(span);
@@ -223,8 +217,7 @@ static VALUE ruby_value(struct postgresql_reading *reading, struct pg_span span,
     int64_t microseconds;
     struct pg_range range;
     switch (type->kind) {
-    case POSTGRESQL_KIND_NUMERIC:
-        return numeric_value(reading, span);
+    case POSTGRESQL_KIND_NUMERIC: return numeric_value(reading, span);
     case POSTGRESQL_KIND_DATE:
         postgresql_check_value(reading, pg_read_date(span, &days));
         return postgresql_date_value(days);
@@ -234,35 +227,25 @@ static VALUE ruby_value(struct postgresql_reading *reading, struct pg_span span,
     case POSTGRESQL_KIND_TIME:
         postgresql_check_value(reading, pg_read_time(span, &microseconds));
         return rb_funcall(cDuration, id_new, 1, LL2NUM(microseconds));
-    case POSTGRESQL_KIND_INTERVAL:
-        return postgresql_interval_value(reading, span);
-    case POSTGRESQL_KIND_INET:
-        return inet_value(reading, span);
-    case POSTGRESQL_KIND_ARRAY:
-        return postgresql_array_value(reading, span);
+    case POSTGRESQL_KIND_INTERVAL: return postgresql_interval_value(reading, span);
+    case POSTGRESQL_KIND_INET: return inet_value(reading, span);
+    case POSTGRESQL_KIND_ARRAY: return postgresql_array_value(reading, span);
     case POSTGRESQL_KIND_RANGE:
         postgresql_check_value(reading, pg_read_range(span, &range));
         return postgresql_range_value(reading, &range, type->element);
-    case POSTGRESQL_KIND_MULTIRANGE:
-        return postgresql_multirange_value(reading, span, type->element);
-    case POSTGRESQL_KIND_RECORD:
-        return postgresql_composite_value(reading, span, Qnil);
+    case POSTGRESQL_KIND_MULTIRANGE: return postgresql_multirange_value(reading, span, type->element);
+    case POSTGRESQL_KIND_RECORD: return postgresql_composite_value(reading, span, Qnil);
     case POSTGRESQL_KIND_COMPOSITE:
         if (postgresql_same_fields(span, type->extra)) return postgresql_composite_value(reading, span, type->extra);
         postgresql_type_wanted(reading->link, oid);
         reading->incomplete = true;
         return Qnil;
-    case POSTGRESQL_KIND_DOMAIN:
-        return postgresql_inner_value(reading, span, type->element);
-    case POSTGRESQL_KIND_HSTORE:
-        return postgresql_hstore_value(reading, span);
-    case POSTGRESQL_KIND_VECTOR:
-        return postgresql_vector_value(reading, span);
+    case POSTGRESQL_KIND_DOMAIN: return postgresql_inner_value(reading, span, type->element);
+    case POSTGRESQL_KIND_HSTORE: return postgresql_hstore_value(reading, span);
+    case POSTGRESQL_KIND_VECTOR: return postgresql_vector_value(reading, span);
     case POSTGRESQL_KIND_MONEY:
-    case POSTGRESQL_KIND_SERVER:
-        return server_value(reading, span, oid, type->kind);
-    default:
-        return postgresql_geometry_value(reading, span, type->kind);
+    case POSTGRESQL_KIND_SERVER: return server_value(reading, span, oid, type->kind);
+    default: return postgresql_geometry_value(reading, span, type->kind);
     }
 }
 
@@ -298,18 +281,14 @@ static size_t longest_text(enum postgresql_kind kind)
     case POSTGRESQL_KIND_INT4:
     case POSTGRESQL_KIND_INT8:
     case POSTGRESQL_KIND_UINT4:
-    case POSTGRESQL_KIND_UINT8:
-        return NUMBER;
+    case POSTGRESQL_KIND_UINT8: return NUMBER;
     case POSTGRESQL_KIND_FLOAT4:
     case POSTGRESQL_KIND_FLOAT8:
     case POSTGRESQL_KIND_TIMESTAMPTZ:
     case POSTGRESQL_KIND_DATE:
-    case POSTGRESQL_KIND_TIMESTAMP:
-        return FLOAT_OR_TIME;
-    case POSTGRESQL_KIND_NUMERIC:
-        return NUMERIC;
-    default:
-        return SIZE_MAX;
+    case POSTGRESQL_KIND_TIMESTAMP: return FLOAT_OR_TIME;
+    case POSTGRESQL_KIND_NUMERIC: return NUMERIC;
+    default: return SIZE_MAX;
     }
 }
 
@@ -319,16 +298,13 @@ static VALUE text_value(struct postgresql_link *link, struct pg_span span, enum 
     if (!span.at) return Qnil;
     if (span.length > longest_text(kind)) db_link_violated(&link->base, "sent a malformed value");
     switch (kind) {
-    case POSTGRESQL_KIND_BOOL:
-        return span.length && *span.at == 't' ? Qtrue : Qfalse;
+    case POSTGRESQL_KIND_BOOL: return span.length && *span.at == 't' ? Qtrue : Qfalse;
     case POSTGRESQL_KIND_INT2:
     case POSTGRESQL_KIND_INT4:
     case POSTGRESQL_KIND_INT8:
     case POSTGRESQL_KIND_UINT4:
-    case POSTGRESQL_KIND_UINT8:
-        return rb_str_to_inum(postgresql_text_value(span), 10, 0);
-    case POSTGRESQL_KIND_VOID:
-        return Qnil;
+    case POSTGRESQL_KIND_UINT8: return rb_str_to_inum(postgresql_text_value(span), 10, 0);
+    case POSTGRESQL_KIND_VOID: return Qnil;
     case POSTGRESQL_KIND_BYTES:
     case POSTGRESQL_KIND_FLOAT4:
     case POSTGRESQL_KIND_FLOAT8:
@@ -337,10 +313,8 @@ static VALUE text_value(struct postgresql_link *link, struct pg_span span, enum 
     case POSTGRESQL_KIND_TIMESTAMP:
         return rb_funcall(mValues, id_parse, 3, UINT2NUM(oid), postgresql_text_value(span),
                           link->local ? Qtrue : Qfalse);
-    case POSTGRESQL_KIND_NUMERIC:
-        return big_decimal(link, postgresql_text_value(span));
-    default:
-        return postgresql_text_value(span);
+    case POSTGRESQL_KIND_NUMERIC: return big_decimal(link, postgresql_text_value(span));
+    default: return postgresql_text_value(span);
     }
 }
 

@@ -11,10 +11,8 @@ static ID id_call, id_new, id_step, id_finish;
 static VALUE argument_value(sqlite3_value *value)
 {
     switch (sqlite_api.value_type(value)) {
-    case SQLITE_INTEGER:
-        return LL2NUM(sqlite_api.value_int64(value));
-    case SQLITE_FLOAT:
-        return DBL2NUM(sqlite_api.value_double(value));
+    case SQLITE_INTEGER: return LL2NUM(sqlite_api.value_int64(value));
+    case SQLITE_FLOAT: return DBL2NUM(sqlite_api.value_double(value));
     case SQLITE_TEXT: {
         const void *text = sqlite_api.value_text(value);
         return sqlite_column_text(text, sqlite_api.value_bytes(value));
@@ -23,8 +21,7 @@ static VALUE argument_value(sqlite3_value *value)
         const void *bytes = sqlite_api.value_blob(value);
         return rb_str_new(bytes ? bytes : "", sqlite_api.value_bytes(value));
     }
-    default:
-        return Qnil;
+    default: return Qnil;
     }
 }
 

@@ -14,14 +14,10 @@ static enum sqlite_statement_kind kind_of_action(int action)
     case SQLITE_RECURSIVE:
     case SQLITE_INSERT:
     case SQLITE_UPDATE:
-    case SQLITE_DELETE:
-        return SQLITE_PLAIN;
-    case SQLITE_PRAGMA:
-        return SQLITE_SESSION;
-    case SQLITE_TRANSACTION:
-        return SQLITE_COMMIT;
-    default:
-        return SQLITE_OTHER;
+    case SQLITE_DELETE: return SQLITE_PLAIN;
+    case SQLITE_PRAGMA: return SQLITE_SESSION;
+    case SQLITE_TRANSACTION: return SQLITE_COMMIT;
+    default: return SQLITE_OTHER;
     }
 }
 
@@ -40,21 +36,17 @@ static bool only_asks(const char *pragma)
 static bool changes_session(int action, const char *pragma, const char *value, const char *base)
 {
     switch (action) {
-    case SQLITE_PRAGMA:
-        return value && !only_asks(pragma);
+    case SQLITE_PRAGMA: return value && !only_asks(pragma);
     case SQLITE_ATTACH:
     case SQLITE_DETACH:
     case SQLITE_CREATE_TEMP_INDEX:
     case SQLITE_CREATE_TEMP_TABLE:
     case SQLITE_CREATE_TEMP_TRIGGER:
-    case SQLITE_CREATE_TEMP_VIEW:
-        return true;
+    case SQLITE_CREATE_TEMP_VIEW: return true;
     case SQLITE_CREATE_TABLE: // temp.name, without the word
     case SQLITE_CREATE_VIEW:
-    case SQLITE_CREATE_VTABLE:
-        return base && strcmp(base, "temp") == 0;
-    default:
-        return false;
+    case SQLITE_CREATE_VTABLE: return base && strcmp(base, "temp") == 0;
+    default: return false;
     }
 }
 

@@ -201,20 +201,13 @@ static VALUE text_of(const struct sqlite_link *link, enum sqlite_kind kind, cons
 {
     VALUE value = Qundef;
     switch (kind) {
-    case SQLITE_AS_DATE:
-        value = date_of(text, length);
-        break;
-    case SQLITE_AS_DATETIME:
-        value = datetime_of(link, text, length);
-        break;
-    case SQLITE_AS_TIME:
-        value = time_of(text, length);
-        break;
+    case SQLITE_AS_DATE: value = date_of(text, length); break;
+    case SQLITE_AS_DATETIME: value = datetime_of(link, text, length); break;
+    case SQLITE_AS_TIME: value = time_of(text, length); break;
     case SQLITE_AS_DECIMAL:
         if (is_number(text, length)) value = decimal(rb_utf8_str_new(text, length));
         break;
-    default:
-        break;
+    default: break;
     }
     return value == Qundef ? sqlite_column_text(text, length) : value;
 }
@@ -247,8 +240,7 @@ static VALUE value_of(const struct sqlite_link *link, sqlite3_stmt *at, int colu
     case SQLITE_BLOB:
         bytes = sqlite_api.column_blob(at, column);
         return rb_str_new(bytes ? bytes : "", sqlite_api.column_bytes(at, column));
-    default:
-        return Qnil;
+    default: return Qnil;
     }
 }
 

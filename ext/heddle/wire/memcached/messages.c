@@ -188,40 +188,21 @@ static const uint8_t *read_field(const uint8_t *p, const uint8_t *end, struct me
     unsigned field;
     uint64_t number = 0;
     switch (*p++) {
-    case 'f':
-        field = MEMCACHED_HAS_FLAGS, p = read_small(p, end, &reply->flags);
-        break;
-    case 'c':
-        field = MEMCACHED_HAS_CAS, p = read_number(p, end, &reply->cas);
-        break;
-    case 't':
-        field = MEMCACHED_HAS_TTL, p = read_signed(p, end, &reply->ttl);
-        break;
-    case 'l':
-        field = MEMCACHED_HAS_ACCESS, p = read_number(p, end, &reply->access);
-        break;
-    case 's':
-        field = MEMCACHED_HAS_SIZE, p = read_number(p, end, &reply->size);
-        break;
-    case 'O':
-        field = MEMCACHED_HAS_OPAQUE, p = read_small(p, end, &reply->opaque);
-        break;
+    case 'f': field = MEMCACHED_HAS_FLAGS, p = read_small(p, end, &reply->flags); break;
+    case 'c': field = MEMCACHED_HAS_CAS, p = read_number(p, end, &reply->cas); break;
+    case 't': field = MEMCACHED_HAS_TTL, p = read_signed(p, end, &reply->ttl); break;
+    case 'l': field = MEMCACHED_HAS_ACCESS, p = read_number(p, end, &reply->access); break;
+    case 's': field = MEMCACHED_HAS_SIZE, p = read_number(p, end, &reply->size); break;
+    case 'O': field = MEMCACHED_HAS_OPAQUE, p = read_small(p, end, &reply->opaque); break;
     case 'h':
         field = MEMCACHED_HAS_HIT, p = read_number(p, end, &number);
         reply->hit = number == 1;
         if (number > 1) return NULL;
         break;
-    case 'W':
-        field = MEMCACHED_WON;
-        break;
-    case 'X':
-        field = MEMCACHED_STALE;
-        break;
-    case 'Z':
-        field = MEMCACHED_WAITING;
-        break;
-    default:
-        return NULL;
+    case 'W': field = MEMCACHED_WON; break;
+    case 'X': field = MEMCACHED_STALE; break;
+    case 'Z': field = MEMCACHED_WAITING; break;
+    default: return NULL;
     }
     if (reply->fields & field) return NULL;
     reply->fields |= field;
@@ -277,27 +258,13 @@ static bool read_line(const uint8_t *p, const uint8_t *end, struct memcached_rep
     if (end - p > 2 && p[2] != ' ') return read_words(p, end, reply);
     const uint8_t *rest = p + 2;
     switch (p[0] << 8 | p[1]) {
-    case 'H' << 8 | 'D':
-        reply->status = MEMCACHED_HD;
-        break;
-    case 'E' << 8 | 'N':
-        reply->status = MEMCACHED_EN;
-        break;
-    case 'N' << 8 | 'S':
-        reply->status = MEMCACHED_NS;
-        break;
-    case 'E' << 8 | 'X':
-        reply->status = MEMCACHED_EX;
-        break;
-    case 'N' << 8 | 'F':
-        reply->status = MEMCACHED_NF;
-        break;
-    case 'M' << 8 | 'N':
-        reply->status = MEMCACHED_MN;
-        return rest == end;
-    case 'O' << 8 | 'K':
-        reply->status = MEMCACHED_OK;
-        return rest == end;
+    case 'H' << 8 | 'D': reply->status = MEMCACHED_HD; break;
+    case 'E' << 8 | 'N': reply->status = MEMCACHED_EN; break;
+    case 'N' << 8 | 'S': reply->status = MEMCACHED_NS; break;
+    case 'E' << 8 | 'X': reply->status = MEMCACHED_EX; break;
+    case 'N' << 8 | 'F': reply->status = MEMCACHED_NF; break;
+    case 'M' << 8 | 'N': reply->status = MEMCACHED_MN; return rest == end;
+    case 'O' << 8 | 'K': reply->status = MEMCACHED_OK; return rest == end;
     case 'M' << 8 | 'E':
         reply->status = MEMCACHED_ME;
         reply->text = rest + (rest < end);
@@ -312,8 +279,7 @@ static bool read_line(const uint8_t *p, const uint8_t *end, struct memcached_rep
         reply->value_length = (size_t)length;
         break;
     }
-    default:
-        return false;
+    default: return false;
     }
     return read_fields(rest, end, reply);
 }

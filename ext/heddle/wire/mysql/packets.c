@@ -59,16 +59,11 @@ enum mysql_reply mysql_reply(const uint8_t *p, const uint8_t *end)
 {
     if (p >= end) return MYSQL_REPLY_INVALID;
     switch (*p) {
-    case 0x00:
-        return MYSQL_REPLY_OK;
-    case 0xff:
-        return MYSQL_REPLY_ERROR;
-    case 0xfb:
-        return MYSQL_REPLY_INFILE;
-    case 0xfe:
-        return end - p < 9 ? MYSQL_REPLY_END : MYSQL_REPLY_OTHER;
-    default:
-        return MYSQL_REPLY_OTHER;
+    case 0x00: return MYSQL_REPLY_OK;
+    case 0xff: return MYSQL_REPLY_ERROR;
+    case 0xfb: return MYSQL_REPLY_INFILE;
+    case 0xfe: return end - p < 9 ? MYSQL_REPLY_END : MYSQL_REPLY_OTHER;
+    default: return MYSQL_REPLY_OTHER;
     }
 }
 

@@ -283,21 +283,15 @@ bool mysql_row_text(struct mysql_row *row, const struct mysql_field *field, stru
     case MYSQL_INT24:
     case MYSQL_LONG:
     case MYSQL_LONGLONG:
-    case MYSQL_YEAR:
-        return text_integer(span, field->is_unsigned, value);
+    case MYSQL_YEAR: return text_integer(span, field->is_unsigned, value);
     case MYSQL_FLOAT:
-    case MYSQL_DOUBLE:
-        return text_float(span, value);
+    case MYSQL_DOUBLE: return text_float(span, value);
     case MYSQL_DATE:
-    case MYSQL_NEWDATE:
-        return text_moment(span, true, value);
+    case MYSQL_NEWDATE: return text_moment(span, true, value);
     case MYSQL_DATETIME:
-    case MYSQL_TIMESTAMP:
-        return text_moment(span, false, value);
-    case MYSQL_TIME:
-        return text_time(span, value);
-    default:
-        return true;
+    case MYSQL_TIMESTAMP: return text_moment(span, false, value);
+    case MYSQL_TIME: return text_time(span, value);
+    default: return true;
     }
 }
 
@@ -305,33 +299,22 @@ bool mysql_row_binary(struct mysql_row *row, const struct mysql_field *field, st
 {
     struct mysql_span span;
     switch (field->type) {
-    case MYSQL_NULL:
-        value->kind = MYSQL_IS_NULL;
-        return true;
+    case MYSQL_NULL: value->kind = MYSQL_IS_NULL; return true;
     case MYSQL_TINY:
         if (!mysql_row_integer(row, 1, field->is_unsigned, value)) return false;
         if (field->is_boolean) value->kind = MYSQL_IS_BOOLEAN;
         return true;
-    case MYSQL_SHORT:
-        return mysql_row_integer(row, 2, field->is_unsigned, value);
-    case MYSQL_YEAR:
-        return mysql_row_integer(row, 2, true, value);
-    case MYSQL_INT24:
-        return mysql_row_integer(row, 4, field->is_unsigned, value);
-    case MYSQL_FLOAT:
-        return floating(row, 4, value);
-    case MYSQL_DOUBLE:
-        return floating(row, 8, value);
+    case MYSQL_SHORT: return mysql_row_integer(row, 2, field->is_unsigned, value);
+    case MYSQL_YEAR: return mysql_row_integer(row, 2, true, value);
+    case MYSQL_INT24: return mysql_row_integer(row, 4, field->is_unsigned, value);
+    case MYSQL_FLOAT: return floating(row, 4, value);
+    case MYSQL_DOUBLE: return floating(row, 8, value);
     case MYSQL_DATE:
-    case MYSQL_NEWDATE:
-        return mysql_string(&row->p, row->end, &span) && binary_moment(span, true, value);
+    case MYSQL_NEWDATE: return mysql_string(&row->p, row->end, &span) && binary_moment(span, true, value);
     case MYSQL_DATETIME:
-    case MYSQL_TIMESTAMP:
-        return mysql_string(&row->p, row->end, &span) && binary_moment(span, false, value);
-    case MYSQL_TIME:
-        return mysql_string(&row->p, row->end, &span) && binary_time(span, value);
-    default:
-        return bytes_of(row, field, value);
+    case MYSQL_TIMESTAMP: return mysql_string(&row->p, row->end, &span) && binary_moment(span, false, value);
+    case MYSQL_TIME: return mysql_string(&row->p, row->end, &span) && binary_time(span, value);
+    default: return bytes_of(row, field, value);
     }
 }
 

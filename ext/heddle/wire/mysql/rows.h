@@ -120,21 +120,15 @@ static inline bool mysql_row_next(struct mysql_row *row, const struct mysql_fiel
         value->kind = MYSQL_IS_NULL;
     } else {
         switch (field->type) {
-        case MYSQL_LONG:
-            valid = mysql_row_integer(row, 4, field->is_unsigned, value);
-            break;
-        case MYSQL_LONGLONG:
-            valid = mysql_row_integer(row, 8, field->is_unsigned, value);
-            break;
+        case MYSQL_LONG: valid = mysql_row_integer(row, 4, field->is_unsigned, value); break;
+        case MYSQL_LONGLONG: valid = mysql_row_integer(row, 8, field->is_unsigned, value); break;
         case MYSQL_VAR_STRING:
         case MYSQL_STRING:
         case MYSQL_BLOB:
             valid = mysql_string(&row->p, row->end, &value->bytes);
             value->kind = MYSQL_IS_BYTES;
             break;
-        default:
-            valid = mysql_row_binary(row, field, value);
-            break;
+        default: valid = mysql_row_binary(row, field, value); break;
         }
     }
     row->column++;

@@ -74,15 +74,12 @@ int mysql_sql_parameters(const uint8_t *p, const uint8_t *end)
     int count = 0;
     for (;;) {
         switch (mysql_sql_placeholder(&scan)) {
-        case MYSQL_PLACEHOLDER_NONE:
-            return count;
-        case MYSQL_PLACEHOLDER_UNKNOWN:
-            return -1;
+        case MYSQL_PLACEHOLDER_NONE: return count;
+        case MYSQL_PLACEHOLDER_UNKNOWN: return -1;
         case MYSQL_PLACEHOLDER_QUESTION:
             if (++count > UINT16_MAX) return -1;
             break;
-        case MYSQL_PLACEHOLDER_NAME:
-            break;
+        case MYSQL_PLACEHOLDER_NAME: break;
         }
     }
 }

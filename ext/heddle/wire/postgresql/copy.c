@@ -76,18 +76,12 @@ static uint8_t unescape(const uint8_t **p, const uint8_t *end)
     unsigned code = 0;
     int digit;
     switch (byte) {
-    case 'b':
-        return '\b';
-    case 'f':
-        return '\f';
-    case 'n':
-        return '\n';
-    case 'r':
-        return '\r';
-    case 't':
-        return '\t';
-    case 'v':
-        return '\v';
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case 'n': return '\n';
+    case 'r': return '\r';
+    case 't': return '\t';
+    case 'v': return '\v';
     case 'x':
         if (*p == end || hexadecimal(**p) < 0) return byte;
         for (int i = 0; i < 2 && *p < end && (digit = hexadecimal(**p)) >= 0; i++, (*p)++)

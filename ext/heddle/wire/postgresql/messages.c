@@ -9,41 +9,29 @@ static uint32_t length_most(uint8_t type)
     switch (type) {
     case PG_DATA_ROW:
     case PG_COPY_DATA:
-    case PG_FUNCTION_CALL_RESPONSE:
-        return UINT32_C(0x3fffffff) + 4; // the server allocates no more
+    case PG_FUNCTION_CALL_RESPONSE: return UINT32_C(0x3fffffff) + 4; // the server allocates no more
     case PG_ERROR_RESPONSE:
-    case PG_NOTICE_RESPONSE:
-        return 64 << 20; // a message may quote a whole statement, or a value
-    case PG_ROW_DESCRIPTION:
-        return 16 << 20; // 65,535 names of 63 bytes would fit into six
-    case PG_PARAMETER_STATUS:
-        return 1 << 20;
-    case PG_PARAMETER_DESCRIPTION:
-        return 4 + 2 + 4 * 65535;
+    case PG_NOTICE_RESPONSE: return 64 << 20; // a message may quote a whole statement, or a value
+    case PG_ROW_DESCRIPTION: return 16 << 20; // 65,535 names of 63 bytes would fit into six
+    case PG_PARAMETER_STATUS: return 1 << 20;
+    case PG_PARAMETER_DESCRIPTION: return 4 + 2 + 4 * 65535;
     case PG_COPY_IN_RESPONSE:
     case PG_COPY_OUT_RESPONSE:
-    case PG_COPY_BOTH_RESPONSE:
-        return 4 + 1 + 2 + 2 * 65535;
+    case PG_COPY_BOTH_RESPONSE: return 4 + 1 + 2 + 2 * 65535;
     case PG_AUTHENTICATION:
     case PG_NEGOTIATE_PROTOCOL_VERSION:
-    case PG_NOTIFICATION_RESPONSE:
-        return 64 << 10;
-    case PG_COMMAND_COMPLETE:
-        return 4 << 10;
-    case PG_BACKEND_KEY_DATA:
-        return 4 + 4 + PG_KEY_MOST;
-    case PG_READY_FOR_QUERY:
-        return 5;
+    case PG_NOTIFICATION_RESPONSE: return 64 << 10;
+    case PG_COMMAND_COMPLETE: return 4 << 10;
+    case PG_BACKEND_KEY_DATA: return 4 + 4 + PG_KEY_MOST;
+    case PG_READY_FOR_QUERY: return 5;
     case PG_NO_DATA:
     case PG_EMPTY_QUERY_RESPONSE:
     case PG_PORTAL_SUSPENDED:
     case PG_PARSE_COMPLETE:
     case PG_BIND_COMPLETE:
     case PG_CLOSE_COMPLETE:
-    case PG_COPY_DONE:
-        return 4;
-    default:
-        return 0;
+    case PG_COPY_DONE: return 4;
+    default: return 0;
     }
 }
 

@@ -81,11 +81,8 @@ static bool next_outside(struct pg_sql_scan *scan)
         switch (pg_sql_next(scan)) {
         case PG_SQL_END:
         case PG_SQL_UNTERMINATED:
-        case PG_SQL_SEMICOLON:
-            return false;
-        case PG_SQL_OPEN:
-            depth++;
-            break;
+        case PG_SQL_SEMICOLON: return false;
+        case PG_SQL_OPEN: depth++; break;
         case PG_SQL_CLOSE:
             if (depth == 0) return false; // of (with … select …)
             depth--;
@@ -139,14 +136,12 @@ static enum pg_sql_kind kind_of(struct pg_sql_scan scan)
     pg_sql_next(&scan);
     if (start) return is(&scan, "transaction") ? PG_SQL_BEGIN : PG_SQL_ANYTHING;
     switch (kind) {
-    case PG_SQL_COMMIT:
-        return is(&scan, "prepared") ? PG_SQL_COMMIT_PREPARED : kind;
+    case PG_SQL_COMMIT: return is(&scan, "prepared") ? PG_SQL_COMMIT_PREPARED : kind;
     case PG_SQL_ROLLBACK:
         if (is(&scan, "prepared")) return PG_SQL_ROLLBACK_PREPARED;
         if (is(&scan, "work") || is(&scan, "transaction")) pg_sql_next(&scan);
         return is(&scan, "to") ? PG_SQL_ROLLBACK_TO : kind;
-    case PG_SQL_PREPARE:
-        return is(&scan, "transaction") ? PG_SQL_PREPARE_TRANSACTION : kind;
+    case PG_SQL_PREPARE: return is(&scan, "transaction") ? PG_SQL_PREPARE_TRANSACTION : kind;
     default:
         return is(&scan, "local") || is(&scan, "transaction") || is(&scan, "constraints") ? PG_SQL_SET_LOCAL : kind;
     }

@@ -236,24 +236,13 @@ static const uint8_t *token_end(struct pg_sql_scan *scan, const uint8_t *p, enum
 {
     const uint8_t *end = scan->end;
     switch (*p) {
-    case '\'':
-        *token = PG_SQL_STRING;
-        return behind_string(p + 1, end, scan->backslashes);
-    case '"':
-        *token = PG_SQL_QUOTED;
-        return behind_quote(p + 1, end, '"', false);
-    case '$':
-        return dollar(scan, p, token);
-    case '?':
-        return question(scan, p, token);
-    case ':':
-        return colon(scan, p, token);
-    case '(':
-        *token = PG_SQL_OPEN;
-        return p + 1;
-    case ')':
-        *token = PG_SQL_CLOSE;
-        return p + 1;
+    case '\'': *token = PG_SQL_STRING; return behind_string(p + 1, end, scan->backslashes);
+    case '"': *token = PG_SQL_QUOTED; return behind_quote(p + 1, end, '"', false);
+    case '$': return dollar(scan, p, token);
+    case '?': return question(scan, p, token);
+    case ':': return colon(scan, p, token);
+    case '(': *token = PG_SQL_OPEN; return p + 1;
+    case ')': *token = PG_SQL_CLOSE; return p + 1;
     case '[':
         *token = PG_SQL_OPEN_BRACKET;
         scan->brackets++;
@@ -262,15 +251,12 @@ static const uint8_t *token_end(struct pg_sql_scan *scan, const uint8_t *p, enum
         *token = PG_SQL_CLOSE_BRACKET;
         if (scan->brackets > 0) scan->brackets--;
         return p + 1;
-    case ',':
-        *token = PG_SQL_COMMA;
-        return p + 1;
+    case ',': *token = PG_SQL_COMMA; return p + 1;
     case ';':
         *token = PG_SQL_SEMICOLON;
         scan->brackets = 0;
         return p + 1;
-    default:
-        break;
+    default: break;
     }
     if (begins_word(*p)) return word(scan, p, token);
     if (is_digit(*p)) {
