@@ -31,7 +31,7 @@ module Heddle
       autoload :Pool, File.expand_path("db/sqlite/pool", __dir__)
     end
 
-    private_constant :Link
+    private_constant :Protocol
 
     @drivers = {}
 

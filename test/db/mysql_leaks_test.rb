@@ -24,7 +24,7 @@ class MySQLLeaksTest < Minitest::Test
   def alive
     GC.start
     mysql = Heddle::DB::MySQL
-    [Heddle::DB::Connection, mysql::Driver, mysql.const_get(:Link), Heddle::Stream].map do |kind|
+    [Heddle::DB::Connection, mysql::Driver, mysql.const_get(:Protocol), Heddle::Stream].map do |kind|
       ObjectSpace.each_object(kind).count
     end
   end
@@ -60,7 +60,7 @@ class MySQLLeaksTest < Minitest::Test
       QUERIES.times do
         db = Heddle::DB.connect(mariadb.url, timeout: 10)
         db.prepare("select 1").close
-        db.driver.instance_variable_get(:@link).send_query("select 1")
+        db.driver.instance_variable_get(:@protocol).send_query("select 1")
       end
     end
   end

@@ -133,9 +133,9 @@ class MySQLSessionTest < Minitest::Test
   def test_an_unchanged_session_is_not_reset
     with_pool(statement_cache: :always) do |pool|
       db = pool.with { |connection| connection }
-      link = db.driver.instance_variable_get(:@link)
+      protocol = db.driver.instance_variable_get(:@protocol)
       asked = []
-      link.define_singleton_method(:send_command) { |*arguments| asked << arguments.first && super(*arguments) }
+      protocol.define_singleton_method(:send_command) { |*arguments| asked << arguments.first && super(*arguments) }
       5.times { |n| pool.query_value("select ? + 1", n) }
       pool.transaction(isolation: :serializable) { pool.exec("insert into session_rows values (?)", 1) }
       pool.with { |connection| connection.prepare("select ?").query(1) }

@@ -114,8 +114,8 @@ class MySQLStatementsTest < Minitest::Test
     db.driver.stream.statistics.to_h { |key, value| [key, value - before[key]] }
   end
 
-  def link(db)
-    db.driver.instance_variable_get(:@link)
+  def protocol(db)
+    db.driver.instance_variable_get(:@protocol)
   end
 
   def test_new_sql_takes_one_packet_and_at_most_five_system_calls
@@ -133,7 +133,7 @@ class MySQLStatementsTest < Minitest::Test
       before = on_server
       100.times { |n| db.query("select #{n}") }
       assert_equal before + 1, on_server
-      assert_equal 1, link(db).closes
+      assert_equal 1, protocol(db).closes
       statement = db.prepare("select 1")
       spent = spent(db) { statement.close }
       assert_equal 0, spent[:system_calls]
@@ -141,7 +141,7 @@ class MySQLStatementsTest < Minitest::Test
       db.query("select 1")
       assert_equal before + 1, on_server
       db.flush_closes
-      assert_equal 0, link(db).closes
+      assert_equal 0, protocol(db).closes
       wait_until(what: "the closes' arrival") { on_server == before }
     end
   end
@@ -155,13 +155,13 @@ class MySQLStatementsTest < Minitest::Test
         kept = db.prepare("select 1")
         3.times { |n| db.query("select #{n}") }
         db.prepare("select 7").close
-        assert_equal 1, link(db).closes
-        spent = spent(db) { wait_until(10, what: "the closes to be sent") { link(db).closes.zero? } }
+        assert_equal 1, protocol(db).closes
+        spent = spent(db) { wait_until(10, what: "the closes to be sent") { protocol(db).closes.zero? } }
         assert_equal 1, spent[:sends]
         wait_until(what: "the closes' arrival") { on_server == before + 1 } # the one that is kept
         assert_equal 1, kept.query[0][0]
         assert_equal 8, db.query_value("select ? + 1", 7)
-        assert_equal 1, link(encrypted).closes # see doc/limits.md
+        assert_equal 1, protocol(encrypted).closes # see doc/limits.md
       end
     end
   end
@@ -184,8 +184,8 @@ class MySQLStatementsTest < Minitest::Test
       status = exit_status_of do
         with_connection do |own|
           own.query("select 1")
-          wait_until(10, what: "the closes to be sent") { link(own).closes.zero? }
-          exit!((link(db).closes == 1) ? 0 : 1)
+          wait_until(10, what: "the closes to be sent") { protocol(own).closes.zero? }
+          exit!((protocol(db).closes == 1) ? 0 : 1)
         end
       end
       assert_equal 0, status
@@ -200,9 +200,9 @@ class MySQLStatementsTest < Minitest::Test
       # Otherwise late reports of closed connections would look like closes.
       wait_until(what: "the end of former connections") { on_server.zero? }
       db = pool.with { |connection| connection.tap { connection.query("select 1") } }
-      assert_equal left, link(db).closes
+      assert_equal left, protocol(db).closes
       pool.with { |connection| Array.new(9) { |n| connection.prepare("select #{n}") }.each(&:close) }
-      assert_equal 0, link(db).closes
+      assert_equal 0, protocol(db).closes
       wait_until(what: "the closes' arrival") { on_server.zero? }
     ensure
       pool&.close
@@ -215,7 +215,7 @@ class MySQLStatementsTest < Minitest::Test
       statements = Array.new(150) { |n| db.prepare("select #{n}") }
       assert_equal before + 150, on_server
       statements.each(&:close)
-      assert_operator link(db).closes, :<=, 64
+      assert_operator protocol(db).closes, :<=, 64
       wait_until(what: "the closes' arrival") { on_server <= before + 64 }
     end
   end
@@ -467,14 +467,14 @@ class MySQLStatementsTest < Minitest::Test
       assert_equal 2, db.query_value("select ? + 1", 1)
       statement = db.prepare("select ? + 2")
       # COM_RESET_CONNECTION: the server forgets them all.
-      link(db).send_command(0x1f, "")
-      assert_instance_of Heddle::DB::Result, link(db).receive_text
+      protocol(db).send_command(0x1f, "")
+      assert_instance_of Heddle::DB::Result, protocol(db).receive_text
       assert_equal 3, db.query_value("select ? + 1", 2)
       assert_equal 4, statement.query(2).rows[0][0]
       db.transaction do
         assert_equal 4, db.query_value("select ? + 1", 3)
-        link(db).send_command(0x1f, "")
-        link(db).receive_text
+        protocol(db).send_command(0x1f, "")
+        protocol(db).receive_text
       end
     rescue Heddle::DB::TransactionError
       # The reset has ended it, which is noticed.

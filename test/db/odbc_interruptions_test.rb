@@ -115,9 +115,9 @@ class ODBCInterruptionsTest < Minitest::Test
   # when it is freed first.
   def test_a_statement_that_is_given_up_before_it_runs
     20.times do
-      link.run(COUNT, [3], 10, false).release
-      wait_until(what: "the driver") { !link.busy? }
-      assert_equal true, link.finish
+      client.run(COUNT, [3], 10, false).release
+      wait_until(what: "the driver") { !client.busy? }
+      assert_equal true, client.finish
     end
     assert_equal 3, @db.query_value(COUNT, 3)
   end
@@ -153,7 +153,7 @@ class ODBCInterruptionsTest < Minitest::Test
     end
   end
 
-  def link = @db.driver.instance_variable_get(:@link)
+  def client = @db.driver.instance_variable_get(:@client)
 
   def pipe = @db.driver.instance_variable_get(:@calls).instance_variable_get(:@ready)
 

@@ -67,7 +67,7 @@ class PlaceholdersTest < Minitest::Test
 
   def postgresql
     Heddle::DB::PostgreSQL::Driver.allocate.tap do |driver|
-      driver.instance_variable_set(:@link, Heddle::DB::PostgreSQL.const_get(:Link).new)
+      driver.instance_variable_set(:@protocol, Heddle::DB::PostgreSQL.const_get(:Protocol).new)
     end
   end
 end

@@ -484,8 +484,8 @@ class PostgreSQLConnectingTest < Minitest::Test
     driver = db.driver
     login = driver.instance_variable_get(:@login)
     server = driver.instance_variable_get(:@server)
-    link = driver.instance_variable_get(:@link)
-    [pool, db, driver, driver.stream, login, server, link].each do |object|
+    protocol = driver.instance_variable_get(:@protocol)
+    [pool, db, driver, driver.stream, login, server, protocol].each do |object|
       texts = [object.inspect, object.to_s, assert_raises(NoMethodError) { object.no_such_method }.full_message]
       texts.each { |text| refute_includes text, "heddle-test", object.class.name }
     end

@@ -405,20 +405,21 @@ module PostgreSQLCopySuite
     end
   end
 
-  # A COPY that the look at the statement's text missed: the link itself refuses it.
+  # A COPY that the look at the statement's text missed: the connection itself refuses it.
   def test_the_link_refuses_an_unexpected_copy
     with_table do |db|
-      link = db.driver.instance_variable_get(:@link)
+      protocol = db.driver.instance_variable_get(:@protocol)
       db.exec("insert into c select n, 'x' from generate_series(1, 1000) as n")
-      [link.run_text("copy c from stdin"), link.run_new("copy c from stdin", []), link.run_text("copy c to stdout"),
-        link.run_new("copy c to stdout", []), link.run_text("copy c from stdin; select 1")].each do |error|
+      [protocol.run_text("copy c from stdin"), protocol.run_new("copy c from stdin", []),
+        protocol.run_text("copy c to stdout"),
+        protocol.run_new("copy c to stdout", []), protocol.run_text("copy c from stdin; select 1")].each do |error|
         assert_match(/copy_in/, error.message)
       end
       assert_predicate db, :healthy?
       assert_usable(db)
-      link.send_new("copy c from stdin", [])
-      link.send_new("select 1", [])
-      assert_match(/pipeline/, assert_raises(Heddle::DB::ProtocolError) { link.receive }.message)
+      protocol.send_new("copy c from stdin", [])
+      protocol.send_new("select 1", [])
+      assert_match(/pipeline/, assert_raises(Heddle::DB::ProtocolError) { protocol.receive }.message)
     end
   end
 

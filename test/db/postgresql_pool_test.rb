@@ -122,8 +122,10 @@ module PostgreSQLPoolSuite
       make_functions(pool)
       asked = []
       pool.with do |db|
-        link = db.driver.instance_variable_get(:@link)
-        link.define_singleton_method(:run_own) { |sql, arguments| super(sql, arguments).tap { asked << arguments[0] } }
+        protocol = db.driver.instance_variable_get(:@protocol)
+        protocol.define_singleton_method(:run_own) do |sql, arguments|
+          super(sql, arguments).tap { asked << arguments[0] }
+        end
       end
       mine = ->(db) { db.query_value("select pg_backend_pid()") }
       first = pool.with(&mine)

@@ -186,8 +186,8 @@ class PostgreSQLTypesTest < Minitest::Test
   def test_types_are_looked_up_once
     db = connect
     looked_up = []
-    link = db.driver.instance_variable_get(:@link)
-    link.define_singleton_method(:unknown_types) { super().tap { |oids| looked_up << oids unless oids.empty? } }
+    protocol = db.driver.instance_variable_get(:@protocol)
+    protocol.define_singleton_method(:unknown_types) { super().tap { |oids| looked_up << oids unless oids.empty? } }
     3.times { assert_equal "red", db.query_value("select 'red'::color") }
     assert_equal 1, looked_up.size
   end
@@ -250,11 +250,11 @@ class PostgreSQLTypesTest < Minitest::Test
   def test_a_transaction_that_failed_before_its_types_were_known
     db = connect
     db.start_transaction
-    link = db.driver.instance_variable_get(:@link)
-    link.send_new("select 'red'::color", [])
-    link.send_new("select 1 / 0", [])
-    link.receive
-    error = assert_raises(DB::TransactionError) { link.receive }
+    protocol = db.driver.instance_variable_get(:@protocol)
+    protocol.send_new("select 'red'::color", [])
+    protocol.send_new("select 1 / 0", [])
+    protocol.receive
+    error = assert_raises(DB::TransactionError) { protocol.receive }
     assert_match(/cannot be looked up: a later statement of the transaction failed/, error.message)
     db.rollback
     assert_equal "red", db.query_value("select 'red'::color")
@@ -262,8 +262,8 @@ class PostgreSQLTypesTest < Minitest::Test
 
   # The server of these tests has no pgvector: its public binary form is read as one.
   def test_a_vector
-    link = @db.driver.instance_variable_get(:@link)
-    link.know_type(17, DB::PostgreSQL.send(:const_get, :Link)::KINDS[:VECTOR], 0, nil, nil)
+    protocol = @db.driver.instance_variable_get(:@protocol)
+    protocol.know_type(17, DB::PostgreSQL.send(:const_get, :Protocol)::KINDS[:VECTOR], 0, nil, nil)
     result = @db.query("select '\\x000200003f80000040200000'::bytea")
     assert_equal [1.0, 2.5], result[0][0]
     assert_equal :vector, result.columns[0].type

@@ -139,8 +139,8 @@ class SQLiteGivingWayTest < Minitest::Test
       wait_until { !db.at_rest? }
       assert_raises(Heddle::DB::Busy) { db.query("select 1") }
       # Below the connection's own guard.
-      link = db.driver.instance_variable_get(:@link)
-      assert_raises(Heddle::DB::Busy) { link.prepare("select 1", 0) }
+      native = db.driver.instance_variable_get(:@native)
+      assert_raises(Heddle::DB::Busy) { native.prepare("select 1", 0) }
       db.close
       assert_includes task.value.message, "closed"
       assert_predicate db, :closed?

@@ -166,26 +166,26 @@ class SQLiteKindsTest < Minitest::Test
 
   # Without the checks of the connection and of the driver.
   def run_below(db, sql)
-    link = db.driver.instance_variable_get(:@link)
+    native = db.driver.instance_variable_get(:@native)
     text = sql.dup.freeze
     offset = 0
     while offset
-      prepared = link.prepare(text, offset)
+      prepared = native.prepare(text, offset)
       return refute_match(/syntax|unrecognized/, prepared.message, sql) if prepared.is_a?(Exception)
 
-      link.run(prepared, [])
+      native.run(prepared, [])
       offset = prepared.tail
-      link.release(prepared)
+      native.release(prepared)
     end
   end
 
   def state(db)
     queries = ["select type, name from temp.sqlite_schema", "select name from pragma_database_list"] +
       SETTINGS.map { |name| "pragma #{name}" }
-    link = db.driver.instance_variable_get(:@link)
+    native = db.driver.instance_variable_get(:@native)
     queries.map do |sql|
-      prepared, result = link.run_new(sql, [])
-      link.release(prepared)
+      prepared, result = native.run_new(sql, [])
+      native.release(prepared)
       result.rows
     end
   end

@@ -45,8 +45,8 @@ class SQLiteSoakTest < Minitest::Test
 
   def open_statements
     GC.start
-    prepared, link = %i[Prepared Link].map { |name| Heddle::DB::SQLite.const_get(name) }
-    links = ObjectSpace.each_object(link).to_a
-    ObjectSpace.each_object(prepared).count { |statement| links.any? { |one| one.owns?(statement) } }
+    prepared, native = %i[Prepared Database].map { |name| Heddle::DB::SQLite.const_get(name) }
+    natives = ObjectSpace.each_object(native).to_a
+    ObjectSpace.each_object(prepared).count { |statement| natives.any? { |one| one.owns?(statement) } }
   end
 end

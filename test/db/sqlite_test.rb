@@ -109,8 +109,8 @@ module SQLiteSuite
     # Statements that Heddle makes itself are closed, and not left to the GC, which does not know how large they are.
     def test_no_statement_is_left_open
       with_connection do |db|
-        link = db.driver.instance_variable_get(:@link)
-        open = -> { ObjectSpace.each_object(Heddle::DB::SQLite.const_get(:Prepared)).count { |one| link.owns?(one) } }
+        native = db.driver.instance_variable_get(:@native)
+        open = -> { ObjectSpace.each_object(Heddle::DB::SQLite.const_get(:Prepared)).count { |one| native.owns?(one) } }
         assert_equal 0, open.call
         counts = Array.new(2) do
           3.times { db.transaction(read_only: true) { db.transaction { db.query("values (1)") } } }

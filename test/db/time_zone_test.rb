@@ -20,8 +20,8 @@ class TimeZoneTest < Minitest::Test
     Dir.mktmpdir do |folder|
       FileUtils.mkdir_p("#{folder}/zoneinfo/posix/America")
       FileUtils.touch(file = "#{folder}/zoneinfo/posix/America/New_York")
-      FileUtils.ln_s(file, link = "#{folder}/localtime")
-      with_tz(link) { assert_equal "America/New_York", ZONE.name }
+      FileUtils.ln_s(file, protocol = "#{folder}/localtime")
+      with_tz(protocol) { assert_equal "America/New_York", ZONE.name }
       FileUtils.touch(copy = "#{folder}/copy")
       with_tz(copy) { assert_nil ZONE.name }
     end

@@ -25,7 +25,7 @@ class ArchitectureTest < Minitest::Test
 
   def test_layers_of_one_row_do_not_include_each_other
     with_layers do |layers|
-      File.write(File.join(layers, "db/mysql/link.h"), %(#include "db/sqlite/link.h"\n), mode: "a")
+      File.write(File.join(layers, "db/mysql/protocol.h"), %(#include "db/sqlite/database.h"\n), mode: "a")
       assert_match(%r{db/mysql may not know db/sqlite}, Architecture.new(layers).violations.join)
     end
   end

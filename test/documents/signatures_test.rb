@@ -10,7 +10,7 @@ class SignaturesTest < Minitest::Test
   # Modules and methods that are internal. In Ruby a comment marks them, see #internal?; these are from C.
   INTERNAL = %w[EventCount Run SocketGuard DB::MySQL DB::MySQL::Driver DB::Driver DB::StatementCache
     DB::Connection.holder DB::Connection.watch DB::Connection.watched? DB::Connection#plain?
-    DB::Connection#run_statement DB::PostgreSQL::Link
+    DB::Connection#run_statement DB::PostgreSQL::Protocol
     DB::PostgreSQL::Columns DB::PostgreSQL::CopyOut DB::PostgreSQL::CopyIn.of DB::PostgreSQL::CopyIn#finish
     DB::PostgreSQL::Prepared NetHTTPAuto Simulation::Core
     .keep_deadlines .refuse_late .deadline_of_call .scoped? .unlimited_shield .background_thread .settle_thread

@@ -13,17 +13,17 @@ static bool watched;
 
 static const struct db_operations *known;
 
-void db_operations_of(VALUE link_class, struct db_operations *operations)
+void db_operations_of(VALUE native_class, struct db_operations *operations)
 {
-    operations->link_class = link_class;
+    operations->native_class = native_class;
     operations->next = known;
     known = operations;
 }
 
-static const struct db_operations *operations_for(VALUE link)
+static const struct db_operations *operations_for(VALUE native)
 {
     const struct db_operations *operations = known;
-    while (operations && operations->link_class != rb_obj_class(link))
+    while (operations && operations->native_class != rb_obj_class(native))
         operations = operations->next;
     return operations;
 }
@@ -40,7 +40,7 @@ enum connection_state {
 enum caching { CACHING_NEVER, CACHING_VIRTUAL, CACHING_IN_TRANSACTIONS, CACHING_ALWAYS };
 
 struct connection {
-    VALUE driver, link;
+    VALUE driver, native;
     const struct db_operations *operations; // NULL: the driver does everything
     VALUE cache;
     VALUE frames;  // Array of the open transactions, which Ruby code fills
@@ -57,7 +57,7 @@ static void connection_mark(void *pointer)
 {
     const struct connection *connection = pointer;
     rb_gc_mark_movable(connection->driver);
-    rb_gc_mark_movable(connection->link);
+    rb_gc_mark_movable(connection->native);
     rb_gc_mark_movable(connection->cache);
     rb_gc_mark_movable(connection->frames);
     rb_gc_mark_movable(connection->holder);
@@ -68,7 +68,7 @@ static void connection_compact(void *pointer)
 {
     struct connection *connection = pointer;
     connection->driver = rb_gc_location(connection->driver);
-    connection->link = rb_gc_location(connection->link);
+    connection->native = rb_gc_location(connection->native);
     connection->cache = rb_gc_location(connection->cache);
     connection->frames = rb_gc_location(connection->frames);
     connection->holder = rb_gc_location(connection->holder);
@@ -99,7 +99,7 @@ static VALUE connection_allocate(VALUE klass)
 {
     struct connection *connection;
     VALUE self = TypedData_Make_Struct(klass, struct connection, &connection_type, connection);
-    connection->driver = connection->link = connection->cache = connection->frames = Qnil;
+    connection->driver = connection->native = connection->cache = connection->frames = Qnil;
     connection->holder = connection->failure = Qnil;
     connection->span = DEADLINE_NEVER;
     return self;
@@ -112,19 +112,19 @@ static enum caching caching_for(VALUE mode)
     return mode == ID2SYM(rb_intern("virtual")) ? CACHING_VIRTUAL : CACHING_NEVER;
 }
 
-/* @api private connection.attach(driver, link, cache, mode, frames, timeout): link may be nil */
+/* @api private connection.attach(driver, native, cache, mode, frames, timeout): native may be nil */
 static VALUE attach(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 6, 6);
     struct connection *connection = connection_of(self);
     Check_Type(argv[4], T_ARRAY);
     RB_OBJ_WRITE(self, &connection->driver, argv[0]);
-    RB_OBJ_WRITE(self, &connection->link, argv[1]);
+    RB_OBJ_WRITE(self, &connection->native, argv[1]);
     RB_OBJ_WRITE(self, &connection->cache, argv[2]);
     connection->caching = caching_for(argv[3]);
     RB_OBJ_WRITE(self, &connection->frames, argv[4]);
     connection->span = deadline_span(argv[5]);
-    connection->operations = operations_for(connection->link);
+    connection->operations = operations_for(connection->native);
     return self;
 }
 
@@ -132,37 +132,37 @@ static VALUE attach(int argc, VALUE *argv, VALUE self)
 
 static bool is_closed(const struct connection *connection)
 {
-    if (connection->operations) return connection->operations->is_closed(connection->link);
+    if (connection->operations) return connection->operations->is_closed(connection->native);
     return RTEST(rb_funcall(connection->driver, rb_intern("closed?"), 0));
 }
 
 static bool is_forked(const struct connection *connection)
 {
-    if (connection->operations) return connection->operations->is_forked(connection->link);
+    if (connection->operations) return connection->operations->is_forked(connection->native);
     return RTEST(rb_funcall(connection->driver, rb_intern("forked?"), 0));
 }
 
 static bool in_transaction(const struct connection *connection)
 {
-    if (connection->operations) return connection->operations->in_transaction(connection->link);
+    if (connection->operations) return connection->operations->in_transaction(connection->native);
     return RTEST(rb_funcall(connection->driver, rb_intern("in_transaction?"), 0));
 }
 
 static bool is_plain(const struct connection *connection, VALUE sql)
 {
     const struct db_operations *operations = connection->operations;
-    return operations && RB_TYPE_P(sql, T_STRING) && operations->is_plain(connection->link, sql);
+    return operations && RB_TYPE_P(sql, T_STRING) && operations->is_plain(connection->native, sql);
 }
 
 static bool may_run(const struct connection *connection, VALUE prepared)
 {
-    return connection->operations && connection->operations->may_run(connection->link, prepared);
+    return connection->operations && connection->operations->may_run(connection->native, prepared);
 }
 
 // `direct`: may_run.
 static VALUE connection_run(const struct connection *connection, VALUE prepared, VALUE arguments, bool direct)
 {
-    VALUE result = direct ? connection->operations->run(connection->link, prepared, arguments) : Qundef;
+    VALUE result = direct ? connection->operations->run(connection->native, prepared, arguments) : Qundef;
     return result == Qundef ? rb_funcall(connection->driver, rb_intern("execute"), 2, prepared, arguments) : result;
 }
 
@@ -346,7 +346,7 @@ static VALUE perform_new(VALUE self, VALUE sql, VALUE arguments, bool caches)
     if (caches && (kind == plain || kind == calling))
         return rb_funcall(self, rb_intern("cache_statement"), 2, sql, arguments);
     if (kind == plain && connection->operations && connection->operations->query)
-        return connection->operations->query(connection->link, sql, arguments);
+        return connection->operations->query(connection->native, sql, arguments);
     return rb_funcall(connection->driver, rb_intern("query"), 2, sql, arguments);
 }
 

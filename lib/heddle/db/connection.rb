@@ -43,7 +43,7 @@ module Heddle
         driver.when_full { @cache.clear }
         @timeout = timeout
         @frames = []
-        attach(driver, driver.link, @cache, statement_cache, @frames, timeout)
+        attach(driver, driver.native, @cache, statement_cache, @frames, timeout)
         @checkins = 0
         @notice_handler = nil
         @init = init

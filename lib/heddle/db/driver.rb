@@ -224,9 +224,9 @@ module Heddle
       # Finds out, if need be from the server, whether they changed the session: {#session_changed?} tells then.
       def look_at_session = nil
 
-      # @return [Object, nil] the link in C by which {Connection} runs statements itself, where {#kind} is :plain and
-      #   #query or #execute would only call that link; nil: by the methods of this module
-      def link = nil
+      # @return [Object, nil] the object in C by which {Connection} runs statements itself, where {#kind} is :plain and
+      #   #query or #execute would only call that object; nil: by the methods of this module
+      def native = nil
 
       # Makes the position of an error, which is one in the text that the server got, one in the caller's SQL.
       #

@@ -32,8 +32,8 @@ module Heddle
       CHARSETS =
         {"utf8mb4" => [Encoding::UTF_8, 45], "utf8" => [Encoding::UTF_8, 33], "latin1" => [Encoding::Windows_1252, 8],
          "ascii" => [Encoding::US_ASCII, 11], "binary" => [Encoding::BINARY, 63]}.freeze
-      Link.load_classes
-      private_constant :Link, :Login, :SessionState
+      Protocol.load_classes
+      private_constant :Protocol, :Login, :SessionState
     end
 
     register "mysql", MySQL::Driver

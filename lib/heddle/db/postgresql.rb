@@ -45,13 +45,13 @@ module Heddle
       # A connection's messages. Its methods are in C.
       #
       # @api private
-      class Link; end
+      class Protocol; end
 
       # The rows of a COPY FROM STDIN: what +copy_in+ gives its block.
       class CopyIn; end
 
-      Link.load_classes
-      private_constant :Link, :CopyOut
+      Protocol.load_classes
+      private_constant :Protocol, :CopyOut
     end
 
     register "postgresql", PostgreSQL::Driver

@@ -30,10 +30,10 @@ module Heddle
       # A connection of the library. Its methods are in C.
       #
       # @api private
-      class Link; end
+      class Database; end
 
-      Link.load_classes
-      private_constant :Link
+      Database.load_classes
+      private_constant :Database
     end
 
     register "sqlite", SQLite::Driver

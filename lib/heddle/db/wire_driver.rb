@@ -3,8 +3,8 @@
 module Heddle
   module DB
     # The part of {Driver} that is the same for all drivers that speak their server's wire protocol: an object of C, the
-    # link, has the exchanges with the server, on a {Stream}. A class that includes this sets +@link+ and +@stream+ when
-    # it connects, and has these private methods:
+    # protocol, has the exchanges with the server, on a {Stream}. A class that includes this sets +@protocol+ and
+    # +@stream+ when it connects, and has these private methods:
     #
     # - +goodbye+: the bytes that end a session
     # - +stop_query+: has the server stop what this connection asked, by another connection; raises nothing
@@ -20,38 +20,39 @@ module Heddle
       # @return [Heddle::Stream]
       attr_reader :stream
 
-      # @return [Link]
-      attr_reader :link
+      # @return [Protocol]
+      attr_reader :protocol
+      alias_method :native, :protocol
 
-      def execute(statement, arguments) = @link.run(statement, arguments)
+      def execute(statement, arguments) = @protocol.run(statement, arguments)
 
-      def command(sql) = @link.run_text(sql)
+      def command(sql) = @protocol.run_text(sql)
 
-      def release(statement) = @link.close_later(statement)
+      def release(statement) = @protocol.close_later(statement)
 
-      def owns?(statement) = @link.owns?(statement)
+      def owns?(statement) = @protocol.owns?(statement)
 
-      def closes = @link.closes
+      def closes = @protocol.closes
 
-      def flush_closes = @link.flush_closes
+      def flush_closes = @protocol.flush_closes
 
-      def in_transaction? = @link.in_transaction?
+      def in_transaction? = @protocol.in_transaction?
 
-      def healthy? = @link.owed.zero? && @stream.healthy?
+      def healthy? = @protocol.owed.zero? && @stream.healthy?
 
-      def at_rest? = @link.owed.zero? && !closed?
+      def at_rest? = @protocol.owed.zero? && !closed?
 
-      def closed? = @link.closed?
+      def closed? = @protocol.closed?
 
-      def forked? = @link.forked?
+      def forked? = @protocol.forked?
 
       # In a child of fork the socket is closed, and the server hears nothing: the connection is the parent's.
       def close
-        return @link.leave if forked?
+        return @protocol.leave if forked?
         return if closed?
 
         @stream.write_timeout = GOODBYE
-        @stream.write(goodbye) unless @link.busy? || @link.owed > 0
+        @stream.write(goodbye) unless @protocol.busy? || @protocol.owed > 0
         @stream.close
       rescue IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
         @stream.poison # the server had already closed the socket
@@ -59,12 +60,12 @@ module Heddle
 
       # An unread answer would be taken for the answer to a later request.
       def abandon(lost)
-        return @link.leave if forked?
-        return if @abandoned || (!closed? && @link.owed.zero?)
+        return @protocol.leave if forked?
+        return if @abandoned || (!closed? && @protocol.owed.zero?)
 
         @abandoned = true
         @stream.poison
-        stop_query unless lost || @link.owed.zero?
+        stop_query unless lost || @protocol.owed.zero?
       end
 
       # The server has closed the connection already, and runs nothing for it.

@@ -1,5 +1,5 @@
 // Ruby values as the parameters of a statement.
-#include "link.h"
+#include "client.h"
 #include "text.h"
 
 #include <math.h>
@@ -85,39 +85,39 @@ static void put_float(struct odbc_parameters *parameters, VALUE value)
 }
 
 // In the encoding that the driver gets.
-static VALUE encoded(const struct odbc_link *link, VALUE string)
+static VALUE encoded(const struct odbc_client *client, VALUE string)
 {
-    rb_encoding *encoding = link->session->wide ? rb_utf8_encoding() : link->encoding;
+    rb_encoding *encoding = client->session->wide ? rb_utf8_encoding() : client->encoding;
     if (rb_enc_get(string) != encoding && rb_enc_str_coderange(string) != ENC_CODERANGE_7BIT)
         string = rb_str_encode(string, rb_enc_from_encoding(encoding), 0, Qnil); // raises if that is impossible
     if (rb_enc_str_coderange(string) == ENC_CODERANGE_BROKEN)
         rb_raise(rb_eArgError, "this String is not valid %s: pass bytes (String#b) to a parameter, or repair it",
                  rb_enc_name(encoding));
-    if (link->ends_at_nul && memchr(RSTRING_PTR(string), 0, (size_t)RSTRING_LEN(string)))
+    if (client->ends_at_nul && memchr(RSTRING_PTR(string), 0, (size_t)RSTRING_LEN(string)))
         rb_raise(rb_eArgError,
                  "this String contains a NUL, where the driver would end the text: pass bytes (String#b)");
     return string;
 }
 
-void odbc_put_text(const struct odbc_link *link, struct odbc_buffer *buffer, VALUE string)
+void odbc_put_text(const struct odbc_client *client, struct odbc_buffer *buffer, VALUE string)
 {
-    string = encoded(link, string);
+    string = encoded(client, string);
     const char *at = RSTRING_PTR(string);
     size_t length = (size_t)RSTRING_LEN(string);
     buffer->length = 0;
-    bool good = link->session->wide ? odbc_append_wide(buffer, at, length) : odbc_buffer_append(buffer, at, length);
+    bool good = client->session->wide ? odbc_append_wide(buffer, at, length) : odbc_buffer_append(buffer, at, length);
     // Some drivers read up to a NUL in spite of the length.
     if (!good || !odbc_buffer_append(buffer, "\0", 2)) without_memory();
     buffer->length -= 2;
     RB_GC_GUARD(string);
 }
 
-static void put_text(const struct odbc_link *link, struct odbc_parameters *parameters, VALUE value)
+static void put_text(const struct odbc_client *client, struct odbc_parameters *parameters, VALUE value)
 {
-    value = encoded(link, value);
+    value = encoded(client, value);
     size_t characters = (size_t)RSTRING_LEN(value); // at least as many as there are
     bool is_long = characters > VARCHAR_MOST;
-    if (!link->session->wide) {
+    if (!client->session->wide) {
         put(parameters, SQL_C_CHAR, is_long ? SQL_LONGVARCHAR : SQL_VARCHAR, characters, RSTRING_PTR(value),
             characters);
     } else {
@@ -143,7 +143,7 @@ static long part(VALUE form, long index)
 }
 
 // What parameters.rb has made of a value: its C type, and what that takes.
-static void put_form(const struct odbc_link *link, struct odbc_parameters *parameters, VALUE form)
+static void put_form(const struct odbc_client *client, struct odbc_parameters *parameters, VALUE form)
 {
     Check_Type(form, T_ARRAY);
     switch (part(form, 0)) {
@@ -165,14 +165,14 @@ static void put_form(const struct odbc_link *link, struct odbc_parameters *param
         break;
     }
     case SQL_C_NUMERIC: put_digits(parameters, rb_ary_entry(form, 1), part(form, 2), part(form, 3)); break;
-    default: put_text(link, parameters, rb_ary_entry(form, 1));
+    default: put_text(client, parameters, rb_ary_entry(form, 1));
     }
 }
 
-static void put_value(const struct odbc_link *link, struct odbc_parameters *parameters, VALUE value)
+static void put_value(const struct odbc_client *client, struct odbc_parameters *parameters, VALUE value)
 {
     if (NIL_P(value)) {
-        add(parameters, link->session->wide ? SQL_C_WCHAR : SQL_C_CHAR, SQL_VARCHAR, 1)->length = SQL_NULL_DATA;
+        add(parameters, client->session->wide ? SQL_C_WCHAR : SQL_C_CHAR, SQL_VARCHAR, 1)->length = SQL_NULL_DATA;
     } else if (RB_INTEGER_TYPE_P(value)) {
         put_integer(parameters, value);
     } else if (RB_FLOAT_TYPE_P(value)) {
@@ -181,25 +181,25 @@ static void put_value(const struct odbc_link *link, struct odbc_parameters *para
         if (rb_enc_get(value) == rb_ascii8bit_encoding())
             put_bytes(parameters, value);
         else
-            put_text(link, parameters, value);
+            put_text(client, parameters, value);
     } else if (SYMBOL_P(value)) {
-        put_text(link, parameters, rb_sym2str(value));
+        put_text(client, parameters, rb_sym2str(value));
     } else if (value == Qtrue || value == Qfalse) {
         unsigned char bit = value == Qtrue;
         put(parameters, SQL_C_BIT, SQL_BIT, 1, &bit, 1);
     } else {
-        VALUE form = rb_funcall(mParameters, id_form, 2, value, link->local ? Qtrue : Qfalse);
-        put_form(link, parameters, form);
+        VALUE form = rb_funcall(mParameters, id_form, 2, value, client->local ? Qtrue : Qfalse);
+        put_form(client, parameters, form);
         RB_GC_GUARD(form);
     }
 }
 
-void odbc_put_parameters(const struct odbc_link *link, struct odbc_parameters *parameters, VALUE values)
+void odbc_put_parameters(const struct odbc_client *client, struct odbc_parameters *parameters, VALUE values)
 {
     parameters->count = 0;
     parameters->bytes.length = 0;
     for (long i = 0; i < RARRAY_LEN(values); i++)
-        put_value(link, parameters, rb_ary_entry(values, i));
+        put_value(client, parameters, rb_ary_entry(values, i));
 }
 
 void odbc_define_parameters(VALUE module)

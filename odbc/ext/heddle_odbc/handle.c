@@ -1,5 +1,5 @@
 // Handle: a statement of the driver's, for Ruby.
-#include "link.h"
+#include "client.h"
 
 static VALUE cHandle, cColumns;
 static ID id_new;
@@ -7,14 +7,14 @@ static ID id_new;
 static void odbc_handle_mark(void *at)
 {
     struct odbc_handle *handle = at;
-    rb_gc_mark_movable(handle->link);
+    rb_gc_mark_movable(handle->client);
     rb_gc_mark_movable(handle->columns);
 }
 
 static void odbc_handle_compact(void *at)
 {
     struct odbc_handle *handle = at;
-    handle->link = rb_gc_location(handle->link);
+    handle->client = rb_gc_location(handle->client);
     handle->columns = rb_gc_location(handle->columns);
 }
 
@@ -46,13 +46,13 @@ struct odbc_handle *odbc_handle_of(VALUE handle)
     return rb_check_typeddata(handle, &handle_type);
 }
 
-VALUE odbc_handle_new(VALUE link)
+VALUE odbc_handle_new(VALUE client)
 {
     struct odbc_handle *handle;
     VALUE object = TypedData_Make_Struct(cHandle, struct odbc_handle, &handle_type, handle);
-    RB_OBJ_WRITE(object, &handle->link, link);
+    RB_OBJ_WRITE(object, &handle->client, client);
     handle->columns = Qnil;
-    handle->statement = odbc_statement_new(odbc_link_of(link)->session);
+    handle->statement = odbc_statement_new(odbc_client_of(client)->session);
     if (!handle->statement) rb_raise(rb_eNoMemError, "no memory for a statement");
     return object;
 }
@@ -91,9 +91,9 @@ static VALUE handle_parameter_codes(VALUE self)
     return codes;
 }
 
-static VALUE description_of(const struct odbc_link *link, const struct odbc_column *column, VALUE name)
+static VALUE description_of(const struct odbc_client *client, const struct odbc_column *column, VALUE name)
 {
-    VALUE table = odbc_text(link, column->table.at, column->table.length);
+    VALUE table = odbc_text(client, column->table.at, column->table.length);
     return rb_ary_new_from_args(7, name, INT2FIX(column->kind), INT2FIX(column->type), INT2FIX(column->nullable),
                                 ULL2NUM(column->size), INT2FIX(column->digits), table);
 }
@@ -103,14 +103,14 @@ static VALUE handle_columns(VALUE self)
 {
     struct odbc_statement *statement = statement_of(self);
     struct odbc_handle *handle = odbc_handle_of(self);
-    const struct odbc_link *link = odbc_link_of(handle->link);
+    const struct odbc_client *client = odbc_client_of(handle->client);
     if (!NIL_P(handle->columns) && handle->shape == statement->shape) return handle->columns;
     VALUE names = rb_ary_new(), descriptions = rb_ary_new();
     for (SQLSMALLINT i = 0; i < statement->column_count; i++) {
         const struct odbc_column *column = &statement->columns[i];
-        VALUE name = rb_str_to_interned_str(odbc_text(link, column->name.at, column->name.length));
+        VALUE name = rb_str_to_interned_str(odbc_text(client, column->name.at, column->name.length));
         rb_ary_push(names, name);
-        rb_ary_push(descriptions, description_of(link, column, name));
+        rb_ary_push(descriptions, description_of(client, column, name));
     }
     unsigned shape = statement->shape; // before Ruby is called: see handle_take
     VALUE columns = rb_funcall(cColumns, id_new, 2, rb_ary_freeze(names), descriptions);
@@ -128,7 +128,7 @@ struct taking {
 static VALUE odbc_handle_take(VALUE argument)
 {
     const struct taking *taking = (const struct taking *)argument;
-    return odbc_take_rows(odbc_link_of(odbc_handle_of(taking->self)->link), taking->statement, taking->limit);
+    return odbc_take_rows(odbc_client_of(odbc_handle_of(taking->self)->client), taking->statement, taking->limit);
 }
 
 static VALUE take_end(VALUE self)

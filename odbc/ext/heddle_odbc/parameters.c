@@ -73,7 +73,7 @@ void odbc_parameters_shrink(struct odbc_parameters *parameters)
     if (parameters->capacity > KEPT / sizeof *parameters->values) {
         free(parameters->values);
         parameters->values = NULL;
-        parameters->capacity = 0; // `count` stays: see link_finish
+        parameters->capacity = 0; // `count` stays: see client_finish
     }
 }
 

@@ -1,5 +1,5 @@
 // Fetched rows as Ruby values.
-#include "link.h"
+#include "client.h"
 #include "text.h"
 
 #include <errno.h>
@@ -11,9 +11,9 @@
 static VALUE cDate, mCalendar, mTexts;
 static ID id_civil, id_date, id_timestamp, id_duration, id_local, id_big_decimal;
 
-VALUE odbc_text(const struct odbc_link *link, const char *at, size_t length)
+VALUE odbc_text(const struct odbc_client *client, const char *at, size_t length)
 {
-    if (!link->session->wide) return rb_enc_str_new(at, (long)length, link->encoding);
+    if (!client->session->wide) return rb_enc_str_new(at, (long)length, client->encoding);
     VALUE string = rb_str_buf_new((long)(length / 2 * 3)); // before the pointer: this may start the GC
     size_t bytes = odbc_narrow(RSTRING_PTR(string), (const uint16_t *)at, length / 2);
     rb_str_set_len(string, (long)bytes);
@@ -48,10 +48,10 @@ static VALUE date(const SQL_DATE_STRUCT *value)
     return rb_funcall(cDate, id_civil, 3, year, month, day);
 }
 
-static VALUE moment(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *value)
+static VALUE moment(const struct odbc_client *client, const SQL_TIMESTAMP_STRUCT *value)
 {
     if (!is_date(value->year, value->month, value->day)) return Qnil;
-    if (link->local) {
+    if (client->local) {
         VALUE microseconds = rb_rational_new(UINT2NUM(value->fraction), INT2FIX(1000));
         return rb_funcall(rb_cTime, id_local, 7, INT2FIX(value->year), INT2FIX(value->month), INT2FIX(value->day),
                           INT2FIX(value->hour), INT2FIX(value->minute), INT2FIX(value->second), microseconds);
@@ -62,16 +62,16 @@ static VALUE moment(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *va
     return rb_time_timespec_new(&time, UTC);
 }
 
-static VALUE timestamp(const struct odbc_link *link, const SQL_TIMESTAMP_STRUCT *value)
+static VALUE timestamp(const struct odbc_client *client, const SQL_TIMESTAMP_STRUCT *value)
 {
     // PostgreSQL's driver: 44 BC, which is the year -43, is -44 there, and -infinity is 9999 BC.
-    if (value->year < 0 && link->session->abilities.dates_as_text) {
+    if (value->year < 0 && client->session->abilities.dates_as_text) {
         if (value->year == -9999) return DBL2NUM(-HUGE_VAL);
         SQL_TIMESTAMP_STRUCT counted = *value;
         counted.year++;
-        return moment(link, &counted);
+        return moment(client, &counted);
     }
-    return moment(link, value);
+    return moment(client, value);
 }
 
 // Drivers disagree on the case; RFC 9562, 4: a UUID is written in lower case.
@@ -85,7 +85,7 @@ static VALUE uuid(const char *at, size_t length)
 }
 
 // A number if it is one.
-static VALUE loose(const struct odbc_link *link, const char *at, size_t length)
+static VALUE loose(const struct odbc_client *client, const char *at, size_t length)
 {
     char *end;
     enum { LONGEST = 64 };
@@ -101,27 +101,27 @@ static VALUE loose(const struct odbc_link *link, const char *at, size_t length)
         double real = strtod(digits, &end);
         if (*end == 0) return DBL2NUM(real);
     }
-    return rb_enc_str_new(at, (long)length, link->encoding);
+    return rb_enc_str_new(at, (long)length, client->encoding);
 }
 
-static VALUE narrow_text(const struct odbc_link *link, const char *at, size_t length)
+static VALUE narrow_text(const struct odbc_client *client, const char *at, size_t length)
 {
-    return rb_enc_str_new(at, (long)length, link->encoding);
+    return rb_enc_str_new(at, (long)length, client->encoding);
 }
 
 // What a text stands for in a column of that kind; the number or the text itself if it stands for nothing else. A date
 // of a database that has no others is one that its driver could not read.
-static VALUE of_text(const struct odbc_link *link, enum odbc_kind kind, const char *at, size_t length)
+static VALUE of_text(const struct odbc_client *client, enum odbc_kind kind, const char *at, size_t length)
 {
-    VALUE text = narrow_text(link, at, length), value = Qnil;
+    VALUE text = narrow_text(client, at, length), value = Qnil;
     switch (kind) {
     case ODBC_DATE:
         value = rb_funcall(mTexts, id_date, 1, text);
-        if (NIL_P(value) && !link->session->abilities.loose)
+        if (NIL_P(value) && !client->session->abilities.loose)
             rb_raise(rb_eRangeError,
                      "the driver cannot read a date (infinity, or a year above 9999): select it as a text (::text)");
         break;
-    case ODBC_TIMESTAMP: value = rb_funcall(mTexts, id_timestamp, 2, text, link->local ? Qtrue : Qfalse); break;
+    case ODBC_TIMESTAMP: value = rb_funcall(mTexts, id_timestamp, 2, text, client->local ? Qtrue : Qfalse); break;
     case ODBC_TIME: // which some drivers round to seconds
         value = rb_funcall(mTexts, id_duration, 1, text);
         break;
@@ -129,36 +129,36 @@ static VALUE of_text(const struct odbc_link *link, enum odbc_kind kind, const ch
         if (length == 1 && (*at == '0' || *at == '1')) return *at == '1' ? Qtrue : Qfalse;
         break;
     default:
-        value = loose(link, at, length);
+        value = loose(client, at, length);
         if (kind == ODBC_FLOAT && RB_INTEGER_TYPE_P(value)) return rb_to_float(value);
     }
     RB_GC_GUARD(text);
-    return NIL_P(value) ? loose(link, at, length) : value;
+    return NIL_P(value) ? loose(client, at, length) : value;
 }
 
-static VALUE value_of(const struct odbc_link *link, const struct odbc_column *column, const char *at, SQLLEN length)
+static VALUE value_of(const struct odbc_client *client, const struct odbc_column *column, const char *at, SQLLEN length)
 {
     size_t bytes = (size_t)length;
     bool narrow = column->c_type == SQL_C_CHAR;
     switch (column->kind) {
     case ODBC_INTEGER: return LL2NUM(*(const SQLBIGINT *)at);
     case ODBC_UNSIGNED: return ULL2NUM(*(const SQLUBIGINT *)at);
-    case ODBC_FLOAT: return narrow ? of_text(link, column->kind, at, bytes) : DBL2NUM(*(const SQLDOUBLE *)at);
-    case ODBC_BOOLEAN: return narrow ? of_text(link, column->kind, at, bytes) : *at ? Qtrue : Qfalse;
+    case ODBC_FLOAT: return narrow ? of_text(client, column->kind, at, bytes) : DBL2NUM(*(const SQLDOUBLE *)at);
+    case ODBC_BOOLEAN: return narrow ? of_text(client, column->kind, at, bytes) : *at ? Qtrue : Qfalse;
     case ODBC_DECIMAL: return rb_funcall(rb_mKernel, id_big_decimal, 1, rb_usascii_str_new(at, length));
-    case ODBC_DATE: return narrow ? of_text(link, column->kind, at, bytes) : date((const SQL_DATE_STRUCT *)at);
+    case ODBC_DATE: return narrow ? of_text(client, column->kind, at, bytes) : date((const SQL_DATE_STRUCT *)at);
     case ODBC_TIMESTAMP:
-        return narrow ? of_text(link, column->kind, at, bytes) : timestamp(link, (const SQL_TIMESTAMP_STRUCT *)at);
-    case ODBC_TIME: return of_text(link, column->kind, at, bytes);
+        return narrow ? of_text(client, column->kind, at, bytes) : timestamp(client, (const SQL_TIMESTAMP_STRUCT *)at);
+    case ODBC_TIME: return of_text(client, column->kind, at, bytes);
     case ODBC_BYTES: return rb_str_new(at, length);
     case ODBC_UUID: return uuid(at, bytes);
-    case ODBC_LOOSE: return loose(link, at, bytes);
+    case ODBC_LOOSE: return loose(client, at, bytes);
     case ODBC_TEXT: break;
     }
-    return column->c_type == SQL_C_WCHAR ? odbc_text(link, at, bytes) : narrow_text(link, at, bytes);
+    return column->c_type == SQL_C_WCHAR ? odbc_text(client, at, bytes) : narrow_text(client, at, bytes);
 }
 
-VALUE odbc_take_rows(const struct odbc_link *link, struct odbc_statement *statement, size_t limit)
+VALUE odbc_take_rows(const struct odbc_client *client, struct odbc_statement *statement, size_t limit)
 {
     size_t count = statement->row_count - statement->taken;
     if (count > limit) count = limit;
@@ -172,7 +172,7 @@ VALUE odbc_take_rows(const struct odbc_link *link, struct odbc_statement *statem
             position += sizeof length;
             VALUE value = Qnil;
             if (length != SQL_NULL_DATA) {
-                value = value_of(link, &statement->columns[c], statement->rows.at + position, length);
+                value = value_of(client, &statement->columns[c], statement->rows.at + position, length);
                 position += ((size_t)length + 7) / 8 * 8;
             }
             rb_ary_push(row, value);

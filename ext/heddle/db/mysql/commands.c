@@ -1,7 +1,7 @@
-// The methods of Heddle::DB::MySQL::Link. Each is one exchange, or one half: `send_…` sends a request and `receive_…`
-// reads the oldest outstanding reply, so that several requests can be in flight. Errors of the server are returned, not
-// raised.
-#include "db/mysql/link.h"
+// The methods of Heddle::DB::MySQL::Protocol. Each is one exchange, or one half: `send_…` sends a request and
+// `receive_…` reads the oldest outstanding reply, so that several requests can be in flight. Errors of the server are
+// returned, not raised.
+#include "db/mysql/protocol.h"
 
 #include "db/connection.h"
 
@@ -12,47 +12,48 @@ enum { UNKNOWN_STATEMENT = 1243, OUTDATED_STATEMENT = 1615, STATEMENTS_FULL = 14
 
 // ---- settings
 
-/* @api private link.open(stream): from now on the link uses that stream. */
-static VALUE open_link(VALUE self, VALUE stream)
+/* @api private protocol.open(stream): from now on the connection uses that stream. */
+static VALUE open_protocol(VALUE self, VALUE stream)
 {
-    db_link_open(&mysql_link_of(self)->base, stream);
+    db_protocol_open(&mysql_protocol_of(self)->base, stream);
     return self;
 }
 
-/* @api private link.configure(capabilities, encoding, local, booleans, direct, fixes): the result of the login. */
+/* @api private protocol.configure(capabilities, encoding, local, booleans, direct, fixes): the result of the login. */
 static VALUE configure(VALUE self, VALUE capabilities, VALUE encoding, VALUE local, VALUE booleans, VALUE direct,
                        VALUE fixes)
 {
-    struct mysql_link *link = mysql_link_of(self);
-    link->capabilities = NUM2ULL(capabilities);
-    link->encoding = rb_to_encoding(encoding);
-    link->local = RTEST(local);
-    link->booleans = RTEST(booleans);
-    link->direct = RTEST(direct);
-    link->fixes = RTEST(fixes);
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
+    protocol->capabilities = NUM2ULL(capabilities);
+    protocol->encoding = rb_to_encoding(encoding);
+    protocol->local = RTEST(local);
+    protocol->booleans = RTEST(booleans);
+    protocol->direct = RTEST(direct);
+    protocol->fixes = RTEST(fixes);
     return self;
 }
 
-/* @api private link.local_times = true or false: whether a DATETIME is in the time zone of this process, or in UTC. */
+/* @api private protocol.local_times = true or false: whether a DATETIME is in the time zone of this process, or in UTC.
+ * */
 static VALUE set_local_times(VALUE self, VALUE local)
 {
-    mysql_link_of(self)->local = RTEST(local);
+    mysql_protocol_of(self)->local = RTEST(local);
     return local;
 }
 
-/* @api private link.backslash_escapes? -> true or false. Whether a backslash is special in strings of SQL. */
+/* @api private protocol.backslash_escapes? -> true or false. Whether a backslash is special in strings of SQL. */
 static VALUE backslash_escapes_p(VALUE self)
 {
-    return mysql_link_of(self)->status & MYSQL_NO_BACKSLASH_ESCAPES ? Qfalse : Qtrue;
+    return mysql_protocol_of(self)->status & MYSQL_NO_BACKSLASH_ESCAPES ? Qfalse : Qtrue;
 }
 
 static bool in_transaction(VALUE self)
 {
-    return (mysql_link_of(self)->status & MYSQL_IN_TRANSACTION) && !db_link_is_closed(self);
+    return (mysql_protocol_of(self)->status & MYSQL_IN_TRANSACTION) && !db_protocol_is_closed(self);
 }
 
 /*
- * call-seq: link.in_transaction? -> true or false
+ * call-seq: protocol.in_transaction? -> true or false
  *
  * Returns whether a transaction is open, according to the server's last reply; false for a closed connection.
  */
@@ -62,88 +63,88 @@ static VALUE in_transaction_p(VALUE self)
 }
 
 /*
- * call-seq: link.more_rows? -> true or false
+ * call-seq: protocol.more_rows? -> true or false
  *
  * Returns whether the cursor that was read last has more rows.
  */
 static VALUE more_rows_p(VALUE self)
 {
-    return mysql_link_of(self)->status & MYSQL_LAST_ROW_SENT ? Qfalse : Qtrue;
+    return mysql_protocol_of(self)->status & MYSQL_LAST_ROW_SENT ? Qfalse : Qtrue;
 }
 
 /*
- * call-seq: link.cursor? -> true or false
+ * call-seq: protocol.cursor? -> true or false
  *
  * Returns whether the last execution has left a cursor.
  */
 static VALUE cursor_p(VALUE self)
 {
-    return mysql_link_of(self)->status & MYSQL_CURSOR_EXISTS ? Qtrue : Qfalse;
+    return mysql_protocol_of(self)->status & MYSQL_CURSOR_EXISTS ? Qtrue : Qfalse;
 }
 
 enum { SESSION_STATUS = MYSQL_AUTOCOMMIT | MYSQL_NO_BACKSLASH_ESCAPES };
 
-/* @api private link.settle: notes the session's current state as the one that every user expects. */
+/* @api private protocol.settle: notes the session's current state as the one that every user expects. */
 static VALUE settle(VALUE self)
 {
-    struct mysql_link *link = mysql_link_of(self);
-    link->settled = link->status & SESSION_STATUS;
-    link->changed = false;
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
+    protocol->settled = protocol->status & SESSION_STATUS;
+    protocol->changed = false;
     return Qnil;
 }
 
 /*
- * call-seq: link.changed? -> true or false
+ * call-seq: protocol.changed? -> true or false
  *
  * Returns whether the session has changed since #settle, as far as the server reports.
  */
 static VALUE changed_p(VALUE self)
 {
-    const struct mysql_link *link = mysql_link_of(self);
-    return link->changed || (link->status & SESSION_STATUS) != link->settled ? Qtrue : Qfalse;
+    const struct mysql_protocol *protocol = mysql_protocol_of(self);
+    return protocol->changed || (protocol->status & SESSION_STATUS) != protocol->settled ? Qtrue : Qfalse;
 }
 
 /*
- * @api private link.forget_statements: the server has closed all statements. It is unknown whether the server still
+ * @api private protocol.forget_statements: the server has closed all statements. It is unknown whether the server still
  *   accepts one of them as the last prepared statement, so the next prepare is sent alone.
  */
 static VALUE forget_statements(VALUE self)
 {
-    struct mysql_link *link = mysql_link_of(self);
-    db_link_forget_statements(&link->base);
-    link->last_open = true;
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
+    db_protocol_forget_statements(&protocol->base);
+    protocol->last_open = true;
     return Qnil;
 }
 
 /*
- * @api private link.refused -> String or nil. The SQL that the last exchange has sent together with its execution, if
- * the server refused it: the server's diagnostics are then those of the execution.
+ * @api private protocol.refused -> String or nil. The SQL that the last exchange has sent together with its execution,
+ * if the server refused it: the server's diagnostics are then those of the execution.
  */
 static VALUE refused(VALUE self)
 {
-    return mysql_link_of(self)->refused;
+    return mysql_protocol_of(self)->refused;
 }
 
-/* @api private link.refused = sql, for an exchange that leaves the diagnostics alone. */
+/* @api private protocol.refused = sql, for an exchange that leaves the diagnostics alone. */
 static VALUE set_refused(VALUE self, VALUE sql)
 {
-    return mysql_link_of(self)->refused = sql;
+    return mysql_protocol_of(self)->refused = sql;
 }
 
 // ---- requests
 
 static VALUE send_query_body(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
+    struct mysql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
-    VALUE sql = mysql_sql_text(link, exchange->arguments[0]);
+    VALUE sql = mysql_sql_text(protocol, exchange->arguments[0]);
     exchange->unsent = false;
-    mysql_request(link, COM_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    mysql_request(protocol, COM_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
     return Qnil;
 }
 
-/* @api private link.send_query(sql). receive_text reads the reply. */
+/* @api private protocol.send_query(sql). receive_text reads the reply. */
 static VALUE send_query(VALUE self, VALUE sql)
 {
     return mysql_exchange_with(self, send_query_body, sql, Qnil);
@@ -152,13 +153,13 @@ static VALUE send_query(VALUE self, VALUE sql)
 static VALUE send_command_body(struct db_exchange *exchange)
 {
     VALUE payload = exchange->arguments[1];
-    mysql_request(exchange->link, (uint8_t)NUM2UINT(exchange->arguments[0]), RSTRING_PTR(payload),
+    mysql_request(exchange->protocol, (uint8_t)NUM2UINT(exchange->arguments[0]), RSTRING_PTR(payload),
                   (size_t)RSTRING_LEN(payload));
     RB_GC_GUARD(payload);
     return Qnil;
 }
 
-/* @api private link.send_command(byte, payload). receive_text reads the reply. */
+/* @api private protocol.send_command(byte, payload). receive_text reads the reply. */
 static VALUE send_command(VALUE self, VALUE command, VALUE payload)
 {
     StringValue(payload);
@@ -167,16 +168,16 @@ static VALUE send_command(VALUE self, VALUE command, VALUE payload)
 
 static VALUE send_prepare_body(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
+    struct mysql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
-    VALUE sql = mysql_sql_text(link, exchange->arguments[0]);
+    VALUE sql = mysql_sql_text(protocol, exchange->arguments[0]);
     exchange->unsent = false;
-    mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    mysql_request(protocol, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
     return Qnil;
 }
 
-/* @api private link.send_prepare(sql). receive_prepared reads the reply. */
+/* @api private protocol.send_prepare(sql). receive_prepared reads the reply. */
 static VALUE send_prepare(VALUE self, VALUE sql)
 {
     return mysql_exchange_with(self, send_prepare_body, sql, Qnil);
@@ -187,7 +188,7 @@ static void build(struct db_exchange *exchange, uint32_t id, bool cursor)
 {
     Check_Type(exchange->arguments[1], T_ARRAY);
     exchange->unsent = true;
-    mysql_build_execute(exchange->link, id, exchange->arguments[1], cursor);
+    mysql_build_execute(exchange->protocol, id, exchange->arguments[1], cursor);
     exchange->unsent = false;
 }
 
@@ -195,20 +196,20 @@ static void build(struct db_exchange *exchange, uint32_t id, bool cursor)
 // or the error.
 static VALUE prepare_again(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
+    struct mysql_protocol *protocol = exchange->protocol;
     const struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
-    mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(statement->sql), (size_t)RSTRING_LEN(statement->sql));
+    mysql_request(protocol, COM_STMT_PREPARE, RSTRING_PTR(statement->sql), (size_t)RSTRING_LEN(statement->sql));
     struct mysql_prepared prepared;
     VALUE columns;
-    VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
-    if (!error) mysql_statement_add(link, exchange->arguments[0], &prepared, columns);
+    VALUE error = mysql_read_prepared(protocol, &prepared, &columns, NULL);
+    if (!error) mysql_statement_add(protocol, exchange->arguments[0], &prepared, columns);
     return error;
 }
 
 // Returns true, or an error; or false if the statement has to be prepared again, and replies are outstanding.
 static VALUE send_execute_body(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
+    struct mysql_protocol *protocol = exchange->protocol;
     VALUE prepared = exchange->arguments[0], arguments = exchange->arguments[1];
     struct mysql_statement *statement = mysql_statement_of(prepared);
     Check_Type(arguments, T_ARRAY);
@@ -218,18 +219,18 @@ static VALUE send_execute_body(struct db_exchange *exchange)
             rb_raise(rb_eArgError, "wrong number of values for the statement (given %ld, expected %u)",
                      RARRAY_LEN(arguments), statement->parameters);
         build(exchange, 0, exchange->number);
-        if (mysql_statement_choose(link, statement)) break;
-        if (link->base.owed) return Qfalse;
+        if (mysql_statement_choose(protocol, statement)) break;
+        if (protocol->base.owed) return Qfalse;
         VALUE error = prepare_again(exchange);
         if (error) return error;
     }
-    mysql_request_built(link);
+    mysql_request_built(protocol);
     RB_GC_GUARD(prepared);
     return Qtrue;
 }
 
 /*
- * @api private link.send_execute(prepared, arguments, cursor) -> true, false or an error. receive_result reads the
+ * @api private protocol.send_execute(prepared, arguments, cursor) -> true, false or an error. receive_result reads the
  * reply. false, with nothing sent: the server has to be asked something first, and replies are outstanding.
  */
 static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cursor)
@@ -244,16 +245,16 @@ static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cur
 // previous statement if that is still open: with these arguments it would run it again.
 static bool ask_new(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
+    struct mysql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
-    VALUE sql = exchange->arguments[0] = mysql_sql_text(link, exchange->arguments[0]);
-    if (!link->direct || !mysql_sql_has_parameters(sql, exchange->arguments[1])) return false;
+    VALUE sql = exchange->arguments[0] = mysql_sql_text(protocol, exchange->arguments[0]);
+    if (!protocol->direct || !mysql_sql_has_parameters(sql, exchange->arguments[1])) return false;
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
-    mysql_queue_pending_closes(link);
-    bool safe = !link->last_open && !link->base.owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
+    mysql_queue_pending_closes(protocol);
+    bool safe = !protocol->last_open && !protocol->base.owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
     if (safe) {
-        mysql_request(link, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
-        mysql_request_built(link);
+        mysql_request(protocol, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+        mysql_request_built(protocol);
     }
     RB_GC_GUARD(sql);
     return safe;
@@ -266,11 +267,11 @@ static VALUE send_number_body(struct db_exchange *exchange)
     uint32_t rows = exchange->number;
     mysql_put_little(bytes, statement->forms[0].id, 4); // of the last execution
     mysql_put_little(bytes + 4, rows, 4);
-    mysql_request(exchange->link, rows ? COM_STMT_FETCH : COM_STMT_RESET, bytes, rows ? 8 : 4);
+    mysql_request(exchange->protocol, rows ? COM_STMT_FETCH : COM_STMT_RESET, bytes, rows ? 8 : 4);
     return Qnil;
 }
 
-/* @api private link.send_fetch(prepared, rows). receive_fetched reads the reply. */
+/* @api private protocol.send_fetch(prepared, rows). receive_fetched reads the reply. */
 static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
 {
     struct db_exchange exchange = {
@@ -282,10 +283,10 @@ static VALUE send_fetch(VALUE self, VALUE prepared, VALUE rows)
 
 static VALUE receive_text_body(struct db_exchange *exchange)
 {
-    return mysql_read_result(exchange->link, NULL, Qnil, true, false);
+    return mysql_read_result(exchange->protocol, NULL, Qnil, true, false);
 }
 
-/* @api private link.receive_text -> Heddle::DB::Result or an error */
+/* @api private protocol.receive_text -> Heddle::DB::Result or an error */
 static VALUE receive_text(VALUE self)
 {
     return mysql_exchange_with(self, receive_text_body, Qnil, Qnil);
@@ -295,26 +296,26 @@ static VALUE receive_prepared_body(struct db_exchange *exchange)
 {
     struct mysql_prepared prepared;
     VALUE columns, types;
-    VALUE error = mysql_read_prepared(exchange->link, &prepared, &columns, &types);
-    return error ? error : mysql_prepared_new(exchange->link, &prepared, columns, types, exchange->arguments[0]);
+    VALUE error = mysql_read_prepared(exchange->protocol, &prepared, &columns, &types);
+    return error ? error : mysql_prepared_new(exchange->protocol, &prepared, columns, types, exchange->arguments[0]);
 }
 
-/* @api private link.receive_prepared(sql) -> Prepared or an error */
+/* @api private protocol.receive_prepared(sql) -> Prepared or an error */
 static VALUE receive_prepared(VALUE self, VALUE sql)
 {
-    return mysql_exchange_with(self, receive_prepared_body, mysql_sql_text(mysql_link_of(self), sql), Qnil);
+    return mysql_exchange_with(self, receive_prepared_body, mysql_sql_text(mysql_protocol_of(self), sql), Qnil);
 }
 
 static VALUE receive_result_body(struct db_exchange *exchange)
 {
     struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
     VALUE result =
-        mysql_read_result(exchange->link, &statement->columns, exchange->arguments[0], false, statement->writes);
+        mysql_read_result(exchange->protocol, &statement->columns, exchange->arguments[0], false, statement->writes);
     RB_GC_GUARD(exchange->arguments[0]);
     return result;
 }
 
-/* @api private link.receive_result(prepared) -> Heddle::DB::Result or an error */
+/* @api private protocol.receive_result(prepared) -> Heddle::DB::Result or an error */
 static VALUE receive_result(VALUE self, VALUE prepared)
 {
     return mysql_exchange_with(self, receive_result_body, prepared, Qnil);
@@ -322,27 +323,27 @@ static VALUE receive_result(VALUE self, VALUE prepared)
 
 static VALUE read_new(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
+    struct mysql_protocol *protocol = exchange->protocol;
     bool keep = RTEST(exchange->arguments[2]);
     VALUE sql = exchange->arguments[0];
     struct mysql_prepared prepared;
     VALUE columns;
-    VALUE error = mysql_read_prepared(link, &prepared, &columns, NULL);
+    VALUE error = mysql_read_prepared(protocol, &prepared, &columns, NULL);
     if (error) {
         // The execution is answered with a meaningless error, too, unless the server ends the connection.
-        if (!mysql_error_is_final(error)) mysql_read_result(link, NULL, Qnil, false, false);
-        link->refused = sql;
+        if (!mysql_error_is_final(error)) mysql_read_result(protocol, NULL, Qnil, false, false);
+        protocol->refused = sql;
         return error;
     }
-    VALUE statement = keep ? mysql_prepared_new(link, &prepared, columns, Qnil, sql) : Qnil;
+    VALUE statement = keep ? mysql_prepared_new(protocol, &prepared, columns, Qnil, sql) : Qnil;
     VALUE prepared_columns = columns;
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = true;
-    VALUE result = mysql_read_result(link, keep ? &mysql_statement_of(statement)->columns : &columns, statement, false,
-                                     mysql_sql_is_write(sql));
+    VALUE result = mysql_read_result(protocol, keep ? &mysql_statement_of(statement)->columns : &columns, statement,
+                                     false, mysql_sql_is_write(sql));
     if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = false;
     RB_GC_GUARD(statement);
     if (!keep) {
-        mysql_queue_close(link, prepared.id);
+        mysql_queue_close(protocol, prepared.id);
         return result;
     }
     return rb_assoc_new(statement, result);
@@ -354,8 +355,9 @@ static VALUE run_new_body(struct db_exchange *exchange)
 }
 
 /*
- * @api private link.run_new(sql, arguments, keep, cursor) -> Result or an error. With keep, which keeps the statement,
- * returns [Prepared, Result or error] or an error. Returns nil, with nothing sent, if that would take two round trips.
+ * @api private protocol.run_new(sql, arguments, keep, cursor) -> Result or an error. With keep, which keeps the
+ * statement, returns [Prepared, Result or error] or an error. Returns nil, with nothing sent, if that would take two
+ * round trips.
  */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE cursor)
 {
@@ -366,12 +368,12 @@ static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE c
 
 // Whether the server does not have the statement that it was asked to run. The number of the error alone may come from
 // the statement's own body (a procedure that runs another statement): the server is asked for this one.
-static bool is_lost(struct mysql_link *link, const struct mysql_statement *statement)
+static bool is_lost(struct mysql_protocol *protocol, const struct mysql_statement *statement)
 {
     uint8_t bytes[4];
     mysql_put_little(bytes, statement->forms[0].id, sizeof(bytes));
-    mysql_request(link, COM_STMT_RESET, bytes, sizeof(bytes));
-    VALUE answer = mysql_read_result(link, NULL, Qnil, true, false);
+    mysql_request(protocol, COM_STMT_RESET, bytes, sizeof(bytes));
+    VALUE answer = mysql_read_result(protocol, NULL, Qnil, true, false);
     return !db_is_result(answer) && mysql_error_code(answer) == UNKNOWN_STATEMENT;
 }
 
@@ -387,24 +389,24 @@ static VALUE run_once(struct db_exchange *exchange)
 // may come from its own body.
 static VALUE run_body(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
+    struct mysql_protocol *protocol = exchange->protocol;
     struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
     VALUE result = run_once(exchange);
     if (db_is_result(result) || !statement->count) return result;
     int code = mysql_error_code(result);
-    bool lost = code == UNKNOWN_STATEMENT && is_lost(link, statement);
+    bool lost = code == UNKNOWN_STATEMENT && is_lost(protocol, statement);
     if (!lost && code != OUTDATED_STATEMENT) return result;
     if (lost) {
         mysql_statement_forget(statement);
     } else {
         mysql_statement_close(statement);
     }
-    if (lost && !(link->status & MYSQL_IN_TRANSACTION)) result = run_once(exchange);
+    if (lost && !(protocol->status & MYSQL_IN_TRANSACTION)) result = run_once(exchange);
     RB_GC_GUARD(exchange->arguments[0]);
     return result;
 }
 
-/* @api private link.run(prepared, arguments) -> Result or an error */
+/* @api private protocol.run(prepared, arguments) -> Result or an error */
 static VALUE mysql_run(VALUE self, VALUE prepared, VALUE arguments)
 {
     return mysql_exchange_with(self, run_body, prepared, arguments);
@@ -416,7 +418,7 @@ static VALUE run_text_body(struct db_exchange *exchange)
     return receive_text_body(exchange);
 }
 
-/* @api private link.run_text(sql) -> Result or an error */
+/* @api private protocol.run_text(sql) -> Result or an error */
 static VALUE run_text(VALUE self, VALUE sql)
 {
     return mysql_exchange_with(self, run_text_body, sql, Qnil);
@@ -424,12 +426,12 @@ static VALUE run_text(VALUE self, VALUE sql)
 
 static VALUE receive_fetched_body(struct db_exchange *exchange)
 {
-    VALUE rows = mysql_read_fetched(exchange->link, exchange->arguments[0]);
+    VALUE rows = mysql_read_fetched(exchange->protocol, exchange->arguments[0]);
     RB_GC_GUARD(exchange->arguments[0]);
     return rows;
 }
 
-/* @api private link.receive_fetched(columns) -> Array or an error */
+/* @api private protocol.receive_fetched(columns) -> Array or an error */
 static VALUE receive_fetched(VALUE self, VALUE columns)
 {
     mysql_columns_of(columns);
@@ -439,29 +441,29 @@ static VALUE receive_fetched(VALUE self, VALUE columns)
 // ---- closes
 
 /*
- * call-seq: link.close_later(prepared)
+ * call-seq: protocol.close_later(prepared)
  *
  * The statement's close is piggybacked on the next request.
  */
 static VALUE close_later(VALUE self, VALUE prepared)
 {
-    struct mysql_link *link = mysql_link_of(self);
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
     struct mysql_statement *statement = mysql_statement_of(prepared);
     if (!statement->open) return Qnil;
     statement->open = false;
-    if (db_link_forked(&link->base)) return Qnil; // the parent closes it
+    if (db_protocol_forked(&protocol->base)) return Qnil; // the parent closes it
     mysql_statement_close(statement);
-    if (link->base.state != DB_LINK_IN_EXCHANGE) mysql_flush_when_idle(self);
+    if (protocol->base.state != DB_PROTOCOL_IN_EXCHANGE) mysql_flush_when_idle(self);
     RB_GC_GUARD(prepared);
     return Qnil;
 }
 
 static bool owns(VALUE self, VALUE prepared)
 {
-    return mysql_statement_of(prepared)->pending_closes == mysql_link_of(self)->base.pending_closes;
+    return mysql_statement_of(prepared)->pending_closes == mysql_protocol_of(self)->base.pending_closes;
 }
 
-/* call-seq: link.owns?(prepared) -> true or false */
+/* call-seq: protocol.owns?(prepared) -> true or false */
 static VALUE owns_p(VALUE self, VALUE prepared)
 {
     return owns(self, prepared) ? Qtrue : Qfalse;
@@ -469,15 +471,15 @@ static VALUE owns_p(VALUE self, VALUE prepared)
 
 static VALUE flush_closes_body(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
-    mysql_queue_pending_closes(link);
-    stream_flush(stream_of(link->base.stream));
-    link->base.closes = 0;
+    struct mysql_protocol *protocol = exchange->protocol;
+    mysql_queue_pending_closes(protocol);
+    stream_flush(stream_of(protocol->base.stream));
+    protocol->base.closes = 0;
     return Qnil;
 }
 
 /*
- * call-seq: link.flush_closes
+ * call-seq: protocol.flush_closes
  *
  * Sends the pending closes in a packet of their own.
  */
@@ -489,7 +491,7 @@ static VALUE flush_closes(VALUE self)
 
 // ---- the class
 
-/* @api private Link.final?(error) -> true or false. Returns whether the server closes the connection after this
+/* @api private Protocol.final?(error) -> true or false. Returns whether the server closes the connection after this
    error. */
 static VALUE final_p(VALUE klass, VALUE error)
 {
@@ -497,7 +499,7 @@ static VALUE final_p(VALUE klass, VALUE error)
     return mysql_error_is_final(error) ? Qtrue : Qfalse;
 }
 
-/* @api private Link.sanitize(text) -> String. Shows control characters as \\xNN. */
+/* @api private Protocol.sanitize(text) -> String. Shows control characters as \\xNN. */
 static VALUE sanitize(VALUE klass, VALUE text)
 {
     (void)klass;
@@ -507,7 +509,7 @@ static VALUE sanitize(VALUE klass, VALUE text)
     return string;
 }
 
-/* @api private Link.load_classes: call it once the classes of values are loaded. */
+/* @api private Protocol.load_classes: call it once the classes of values are loaded. */
 static VALUE load_classes(VALUE klass)
 {
     (void)klass;
@@ -527,43 +529,43 @@ static VALUE run_with_room(VALUE self, VALUE prepared, VALUE arguments)
 
 static struct db_operations operations = {.is_plain = mysql_is_plain,
                                           .in_transaction = in_transaction,
-                                          .is_closed = db_link_is_closed,
-                                          .is_forked = db_link_is_forked,
+                                          .is_closed = db_protocol_is_closed,
+                                          .is_forked = db_protocol_is_forked,
                                           .may_run = owns,
                                           .run = run_with_room};
 
 void mysql_commands_init(void)
 {
-    VALUE link = mysql_cLink;
-    db_operations_of(link, &operations);
-    rb_define_singleton_method(link, "final?", final_p, 1);
-    rb_define_singleton_method(link, "sanitize", sanitize, 1);
-    rb_define_singleton_method(link, "load_classes", load_classes, 0);
-    rb_define_method(link, "open", open_link, 1);
-    rb_define_method(link, "configure", configure, 6);
-    rb_define_method(link, "refused", refused, 0);
-    rb_define_method(link, "refused=", set_refused, 1);
-    rb_define_method(link, "local_times=", set_local_times, 1);
-    rb_define_method(link, "backslash_escapes?", backslash_escapes_p, 0);
-    rb_define_method(link, "in_transaction?", in_transaction_p, 0);
-    rb_define_method(link, "more_rows?", more_rows_p, 0);
-    rb_define_method(link, "cursor?", cursor_p, 0);
-    rb_define_method(link, "settle", settle, 0);
-    rb_define_method(link, "changed?", changed_p, 0);
-    rb_define_method(link, "forget_statements", forget_statements, 0);
-    rb_define_method(link, "send_query", send_query, 1);
-    rb_define_method(link, "send_command", send_command, 2);
-    rb_define_method(link, "send_prepare", send_prepare, 1);
-    rb_define_method(link, "send_execute", send_execute, 3);
-    rb_define_method(link, "send_fetch", send_fetch, 2);
-    rb_define_method(link, "receive_text", receive_text, 0);
-    rb_define_method(link, "receive_prepared", receive_prepared, 1);
-    rb_define_method(link, "receive_result", receive_result, 1);
-    rb_define_method(link, "receive_fetched", receive_fetched, 1);
-    rb_define_method(link, "run_new", run_new, 4);
-    rb_define_method(link, "run", mysql_run, 2);
-    rb_define_method(link, "run_text", run_text, 1);
-    rb_define_method(link, "close_later", close_later, 1);
-    rb_define_method(link, "owns?", owns_p, 1);
-    rb_define_method(link, "flush_closes", flush_closes, 0);
+    VALUE protocol = mysql_cProtocol;
+    db_operations_of(protocol, &operations);
+    rb_define_singleton_method(protocol, "final?", final_p, 1);
+    rb_define_singleton_method(protocol, "sanitize", sanitize, 1);
+    rb_define_singleton_method(protocol, "load_classes", load_classes, 0);
+    rb_define_method(protocol, "open", open_protocol, 1);
+    rb_define_method(protocol, "configure", configure, 6);
+    rb_define_method(protocol, "refused", refused, 0);
+    rb_define_method(protocol, "refused=", set_refused, 1);
+    rb_define_method(protocol, "local_times=", set_local_times, 1);
+    rb_define_method(protocol, "backslash_escapes?", backslash_escapes_p, 0);
+    rb_define_method(protocol, "in_transaction?", in_transaction_p, 0);
+    rb_define_method(protocol, "more_rows?", more_rows_p, 0);
+    rb_define_method(protocol, "cursor?", cursor_p, 0);
+    rb_define_method(protocol, "settle", settle, 0);
+    rb_define_method(protocol, "changed?", changed_p, 0);
+    rb_define_method(protocol, "forget_statements", forget_statements, 0);
+    rb_define_method(protocol, "send_query", send_query, 1);
+    rb_define_method(protocol, "send_command", send_command, 2);
+    rb_define_method(protocol, "send_prepare", send_prepare, 1);
+    rb_define_method(protocol, "send_execute", send_execute, 3);
+    rb_define_method(protocol, "send_fetch", send_fetch, 2);
+    rb_define_method(protocol, "receive_text", receive_text, 0);
+    rb_define_method(protocol, "receive_prepared", receive_prepared, 1);
+    rb_define_method(protocol, "receive_result", receive_result, 1);
+    rb_define_method(protocol, "receive_fetched", receive_fetched, 1);
+    rb_define_method(protocol, "run_new", run_new, 4);
+    rb_define_method(protocol, "run", mysql_run, 2);
+    rb_define_method(protocol, "run_text", run_text, 1);
+    rb_define_method(protocol, "close_later", close_later, 1);
+    rb_define_method(protocol, "owns?", owns_p, 1);
+    rb_define_method(protocol, "flush_closes", flush_closes, 0);
 }

@@ -1,5 +1,5 @@
-// One exchange of a link, and what is given back and watched behind it.
-#include "db/mysql/link.h"
+// One exchange of a connection, and what is given back and watched behind it.
+#include "db/mysql/protocol.h"
 
 enum { KEPT_CAPACITY = 64 << 10 };
 
@@ -13,19 +13,19 @@ static void shrink(struct mysql_bytes *bytes)
 
 static void mysql_exchange_ended(struct db_exchange *exchange)
 {
-    struct mysql_link *link = exchange->link;
-    link->separate = Qnil;
+    struct mysql_protocol *protocol = exchange->protocol;
+    protocol->separate = Qnil;
     if (!exchange->complete && exchange->unsent) mysql_flush_when_idle(exchange->self);
-    shrink(&link->request);
-    shrink(&link->row);
+    shrink(&protocol->request);
+    shrink(&protocol->row);
 }
 
 VALUE mysql_exchange(struct db_exchange *exchange)
 {
-    struct mysql_link *link = mysql_link_of(exchange->self);
-    db_exchange_begin(exchange, &link->base);
-    link->exchanges++;
-    link->refused = Qnil;
+    struct mysql_protocol *protocol = mysql_protocol_of(exchange->self);
+    db_exchange_begin(exchange, &protocol->base);
+    protocol->exchanges++;
+    protocol->refused = Qnil;
     VALUE result = db_exchange_run(exchange, mysql_exchange_ended);
     mysql_flush_when_idle(exchange->self);
     RB_GC_GUARD(exchange->self);

@@ -3,48 +3,50 @@
 // unused statements for hours. The helper thread for deadlines does that, and runs as long as closes wait. It sends
 // what the socket takes at once and holds the GVL, so that the connection's owner sees the closes either sent or not
 // sent. Not over TLS, whose records are written by Ruby code.
-#include "db/mysql/link.h"
+#include "db/mysql/protocol.h"
 
 #include "os/deadline.h"
 #include "scope/thread_scope.h"
 
 static const int64_t SECOND = 1000000000;
 
-static VALUE watched; // Links whose closes are pending
+static VALUE watched; // Connections whose closes are pending
 
 static VALUE send_closes(VALUE self)
 {
-    struct mysql_link *link = mysql_link_of(self);
-    struct stream *stream = stream_of(link->base.stream); // raises if the stream is closed: nothing is left to do then
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
+    struct stream *stream =
+        stream_of(protocol->base.stream); // raises if the stream is closed: nothing is left to do then
     // At most MYSQL_CLOSES_AT_ONCE: with more, the stream would send some of them and wait.
-    for (uint32_t id; link->base.closes < MYSQL_CLOSES_AT_ONCE && pending_closes_take(link->base.pending_closes, &id);)
-        mysql_queue_close(link, id);
+    for (uint32_t id;
+         protocol->base.closes < MYSQL_CLOSES_AT_ONCE && pending_closes_take(protocol->base.pending_closes, &id);)
+        mysql_queue_close(protocol, id);
     if (!stream_send_piggybacked(stream)) return Qfalse;
     // Closes that the socket did not take still count: with more in the queue, the stream would wait here.
-    if (!stream_piggybacked(stream)) link->base.closes = 0;
+    if (!stream_piggybacked(stream)) protocol->base.closes = 0;
     RB_GC_GUARD(self);
     return Qtrue;
 }
 
-// Sends the closes if the link is idle. Returns whether to check it again.
+// Sends the closes if the connection is idle. Returns whether to check it again.
 static bool send_if_idle(VALUE self, deadline_t now)
 {
-    struct mysql_link *link = mysql_link_of(self);
-    if (db_link_forked(&link->base) || stream_is_closed(link->base.stream)) return false;
-    // The end of the exchange, or of the one that reads the outstanding reply, watches the link again. Its user may
-    // never come back.
-    if (link->base.state == DB_LINK_IN_EXCHANGE || link->base.owed) return false;
-    if (link->exchanges != link->seen) {
-        link->seen = link->exchanges;
-        link->idle_since = now;
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
+    if (db_protocol_forked(&protocol->base) || stream_is_closed(protocol->base.stream)) return false;
+    // The end of the exchange, or of the one that reads the outstanding reply, watches the connection again. Its user
+    // may never come back.
+    if (protocol->base.state == DB_PROTOCOL_IN_EXCHANGE || protocol->base.owed) return false;
+    if (protocol->exchanges != protocol->seen) {
+        protocol->seen = protocol->exchanges;
+        protocol->idle_since = now;
         return true;
     }
-    if (now - link->idle_since < SECOND) return true;
+    if (now - protocol->idle_since < SECOND) return true;
     int state = 0;
     bool sent = rb_protect(send_closes, self, &state) == Qtrue;
     if (state) rb_set_errinfo(Qnil);
     // Again after a second: more are pending than are sent at once, or the socket took none.
-    return !state && sent && (link->base.closes || pending_closes_count(link->base.pending_closes));
+    return !state && sent && (protocol->base.closes || pending_closes_count(protocol->base.pending_closes));
 }
 
 static bool check_all(deadline_t now)
@@ -52,7 +54,7 @@ static bool check_all(deadline_t now)
     for (long i = RARRAY_LEN(watched) - 1; i >= 0; i--) {
         VALUE self = RARRAY_AREF(watched, i);
         if (send_if_idle(self, now)) continue;
-        mysql_link_of(self)->watched = false;
+        mysql_protocol_of(self)->watched = false;
         rb_ary_delete_at(watched, i);
     }
     return RARRAY_LEN(watched) > 0;
@@ -60,11 +62,11 @@ static bool check_all(deadline_t now)
 
 static VALUE watch(VALUE self)
 {
-    struct mysql_link *link = mysql_link_of(self);
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
     thread_scope_periodic(check_all);
     rb_ary_push(watched, self);
-    link->seen = link->exchanges;
-    link->idle_since = deadline_now();
+    protocol->seen = protocol->exchanges;
+    protocol->idle_since = deadline_now();
     return Qnil;
 }
 
@@ -76,15 +78,16 @@ static bool no_helper(VALUE error)
 
 void mysql_flush_when_idle(VALUE self)
 {
-    struct mysql_link *link = mysql_link_of(self);
+    struct mysql_protocol *protocol = mysql_protocol_of(self);
     if (deadline_simulated()) return; // the helper is a thread, which would run in real time
-    if (link->watched || !(link->base.closes || pending_closes_count(link->base.pending_closes)) || link->base.owed)
+    if (protocol->watched || !(protocol->base.closes || pending_closes_count(protocol->base.pending_closes)) ||
+        protocol->base.owed)
         return;
-    link->watched = true;
+    protocol->watched = true;
     int state = 0;
     rb_protect(watch, self, &state);
     if (!state) return;
-    link->watched = false;
+    protocol->watched = false;
     // No memory or no thread: the closes stay pending until the next request, and this exchange still returns its
     // result. Anything else is an interrupt of this thread, which starting the other one has let in.
     if (!no_helper(rb_errinfo())) rb_jump_tag(state);

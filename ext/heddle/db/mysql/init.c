@@ -1,13 +1,13 @@
-// Defines the class of links and its methods: the only file of this layer that knows all others.
-#include "db/mysql/link.h"
+// Defines the class of protocols and its methods: the only file of this layer that knows all others.
+#include "db/mysql/protocol.h"
 
 void Init_heddle_mysql(void)
 {
     VALUE db = rb_define_module_under(heddle_module, "DB");
     VALUE mysql = rb_define_module_under(db, "MySQL");
-    mysql_cLink = rb_define_class_under(mysql, "Link", db_cLink);
-    rb_gc_register_mark_object(mysql_cLink);
-    rb_define_alloc_func(mysql_cLink, mysql_link_allocate);
+    mysql_cProtocol = rb_define_class_under(mysql, "Protocol", db_cProtocol);
+    rb_gc_register_mark_object(mysql_cProtocol);
+    rb_define_alloc_func(mysql_cProtocol, mysql_protocol_allocate);
     mysql_parameters_init();
     mysql_values_init();
     mysql_results_init();

@@ -1,5 +1,5 @@
 // Writes Ruby values as a statement's binary parameters.
-#include "db/mysql/link.h"
+#include "db/mysql/protocol.h"
 
 #include <math.h>
 #include <string.h>
@@ -66,17 +66,17 @@ static uint16_t put_integer(struct mysql_bytes *bytes, VALUE value)
     return MYSQL_NEWDECIMAL;
 }
 
-static uint16_t put_text(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
+static uint16_t put_text(struct mysql_protocol *protocol, struct mysql_bytes *bytes, VALUE value)
 {
     rb_encoding *encoding = rb_enc_get(value);
-    bool raw = link->encoding == rb_ascii8bit_encoding(); // text is passed on as bytes
+    bool raw = protocol->encoding == rb_ascii8bit_encoding(); // text is passed on as bytes
     bool binary = encoding == rb_ascii8bit_encoding();
-    if (!binary && !raw && encoding != link->encoding && rb_enc_str_coderange(value) != ENC_CODERANGE_7BIT)
-        value = rb_str_encode(value, rb_enc_from_encoding(link->encoding), 0, Qnil); // raises if that is impossible
+    if (!binary && !raw && encoding != protocol->encoding && rb_enc_str_coderange(value) != ENC_CODERANGE_7BIT)
+        value = rb_str_encode(value, rb_enc_from_encoding(protocol->encoding), 0, Qnil); // raises if that is impossible
     if (!binary && !raw && rb_enc_str_coderange(value) == ENC_CODERANGE_BROKEN)
         rb_raise(rb_eArgError,
                  "cannot bind a String that is not valid %s to a parameter: pass bytes (String#b), or repair it",
-                 rb_enc_name(link->encoding));
+                 rb_enc_name(protocol->encoding));
     put_string(bytes, RSTRING_PTR(value), (size_t)RSTRING_LEN(value));
     RB_GC_GUARD(value);
     return binary ? MYSQL_BLOB : MYSQL_VAR_STRING;
@@ -120,12 +120,12 @@ static void civil(int64_t days, int64_t *year, unsigned *month, unsigned *day)
     *year = years + era * 400 + (*month <= 2);
 }
 
-static uint16_t put_time(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
+static uint16_t put_time(struct mysql_protocol *protocol, struct mysql_bytes *bytes, VALUE value)
 {
     struct timespec spec = rb_time_timespec(value);
     int64_t year;
     unsigned month, day, hour, minute, second;
-    if (link->local) {
+    if (protocol->local) {
         value = rb_funcall(value, id_getlocal, 0);
         year = NUM2LL(rb_funcall(value, id_year, 0));
         month = NUM2UINT(rb_funcall(value, id_month, 0));
@@ -211,35 +211,35 @@ static void refuse(VALUE value)
 }
 
 // For objects that represent a time but are no Time, such as ActiveSupport::TimeWithZone.
-static uint16_t put_other(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
+static uint16_t put_other(struct mysql_protocol *protocol, struct mysql_bytes *bytes, VALUE value)
 {
     VALUE time = rb_check_funcall(value, id_to_time, 0, NULL);
     if (time == Qundef || !is_a(time, rb_cTime)) refuse(value);
-    return put_time(link, bytes, time);
+    return put_time(protocol, bytes, time);
 }
 
 // Returns the type, including the bit for unsigned.
-static uint16_t put_value(struct mysql_link *link, struct mysql_bytes *bytes, VALUE value)
+static uint16_t put_value(struct mysql_protocol *protocol, struct mysql_bytes *bytes, VALUE value)
 {
     if (RB_INTEGER_TYPE_P(value)) return put_integer(bytes, value);
-    if (RB_TYPE_P(value, T_STRING)) return put_text(link, bytes, value);
+    if (RB_TYPE_P(value, T_STRING)) return put_text(protocol, bytes, value);
     if (RB_FLOAT_TYPE_P(value)) return put_float(bytes, value);
     if (value == Qtrue || value == Qfalse) {
         put_little(bytes, value == Qtrue, 1);
         return MYSQL_TINY;
     }
-    if (SYMBOL_P(value)) return put_text(link, bytes, rb_sym2str(value));
-    if (is_a(value, rb_cTime)) return put_time(link, bytes, value);
+    if (SYMBOL_P(value)) return put_text(protocol, bytes, rb_sym2str(value));
+    if (is_a(value, rb_cTime)) return put_time(protocol, bytes, value);
     if (is_a(value, cBigDecimal)) return put_decimal(bytes, value);
-    if (is_a(value, cDateTime)) return put_time(link, bytes, rb_funcall(mCalendar, id_time, 1, value));
+    if (is_a(value, cDateTime)) return put_time(protocol, bytes, rb_funcall(mCalendar, id_time, 1, value));
     if (is_a(value, cDate)) return put_date(bytes, value);
     if (is_a(value, cDuration)) return put_duration(bytes, value);
-    return put_other(link, bytes, value);
+    return put_other(protocol, bytes, value);
 }
 
-void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, bool cursor)
+void mysql_build_execute(struct mysql_protocol *protocol, uint32_t id, VALUE arguments, bool cursor)
 {
-    struct mysql_bytes *bytes = &link->request;
+    struct mysql_bytes *bytes = &protocol->request;
     size_t count = (size_t)RARRAY_LEN(arguments);
     bytes->length = 0;
     put_little(bytes, 0x17, 1); // COM_STMT_EXECUTE
@@ -260,7 +260,7 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
         if (NIL_P(value)) {
             bytes->at[nulls + i / 8] |= (uint8_t)(1u << (i % 8));
         } else {
-            type = put_value(link, bytes, value);
+            type = put_value(protocol, bytes, value);
         }
         bytes->at[types + 2 * i] = (uint8_t)type;
         bytes->at[types + 2 * i + 1] = (uint8_t)(type >> 8);
@@ -269,14 +269,14 @@ void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, 
     }
 }
 
-void mysql_built_for(struct mysql_link *link, uint32_t id)
+void mysql_built_for(struct mysql_protocol *protocol, uint32_t id)
 {
-    mysql_put_little(link->request.at + 1, id, 4);
+    mysql_put_little(protocol->request.at + 1, id, 4);
 }
 
-uint8_t *mysql_built_types(struct mysql_link *link, size_t count)
+uint8_t *mysql_built_types(struct mysql_protocol *protocol, size_t count)
 {
-    return link->request.at + EXECUTE_HEAD + (count + 7) / 8 + 1;
+    return protocol->request.at + EXECUTE_HEAD + (count + 7) / 8 + 1;
 }
 
 void mysql_parameters_init(void)

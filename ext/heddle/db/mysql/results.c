@@ -1,5 +1,5 @@
 // Reads whole replies, to a prepare and to an execution.
-#include "db/mysql/link.h"
+#include "db/mysql/protocol.h"
 
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
@@ -62,8 +62,8 @@ struct mysql_statement *mysql_statement_of(VALUE prepared)
     return rb_check_typeddata(prepared, &statement_type);
 }
 
-VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types,
-                         VALUE sql)
+VALUE mysql_prepared_new(struct mysql_protocol *protocol, const struct mysql_prepared *prepared, VALUE columns,
+                         VALUE types, VALUE sql)
 {
     struct mysql_statement *statement;
     VALUE self = TypedData_Make_Struct(mysql_cPrepared, struct mysql_statement, &statement_type, statement);
@@ -73,7 +73,7 @@ VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *p
     statement->forms[0].id = prepared->id;
     statement->count = 1;
     statement->parameters = prepared->parameters;
-    statement->pending_closes = pending_closes_share(link->base.pending_closes);
+    statement->pending_closes = pending_closes_share(protocol->base.pending_closes);
     statement->writes = mysql_sql_is_write(sql);
     statement->open = true;
     return self;
@@ -125,12 +125,12 @@ static void fix_types(struct mysql_statement *statement, const uint8_t *types, s
         if (suits(statement, fixed, statement->forms[i].types)) drop_form(statement, i);
 }
 
-bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *statement)
+bool mysql_statement_choose(struct mysql_protocol *protocol, struct mysql_statement *statement)
 {
     if (!statement->count) return false;
     size_t count = statement->parameters;
-    if (link->fixes && count) {
-        uint8_t *types = mysql_built_types(link, count);
+    if (protocol->fixes && count) {
+        uint8_t *types = mysql_built_types(protocol, count);
         if (!statement->forms[0].types) fix_types(statement, types, count);
         int i = 0;
         while (i < statement->count && !suits(statement, statement->forms[i].types, types))
@@ -139,15 +139,16 @@ bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *sta
         if (i) to_front(statement, i);
         memcpy(types, statement->forms[0].types, 2 * count); // also where NULL is
     }
-    mysql_built_for(link, statement->forms[0].id);
+    mysql_built_for(protocol, statement->forms[0].id);
     return true;
 }
 
-void mysql_statement_add(struct mysql_link *link, VALUE self, const struct mysql_prepared *prepared, VALUE columns)
+void mysql_statement_add(struct mysql_protocol *protocol, VALUE self, const struct mysql_prepared *prepared,
+                         VALUE columns)
 {
     struct mysql_statement *statement = mysql_statement_of(self);
-    if (!statement->open) pending_closes_add(link->base.pending_closes, prepared->id);   // closed meanwhile
-    if (prepared->parameters != statement->parameters) mysql_statement_close(statement); // sql_mode has changed
+    if (!statement->open) pending_closes_add(protocol->base.pending_closes, prepared->id); // closed meanwhile
+    if (prepared->parameters != statement->parameters) mysql_statement_close(statement);   // sql_mode has changed
     if (statement->count == MYSQL_FORMS) drop_form(statement, MYSQL_FORMS - 1);
     statement->count++;
     to_front(statement, statement->count - 1);
@@ -213,9 +214,9 @@ static VALUE mysql_prepared_forget(VALUE self)
 
 // ---- parts of replies
 
-static bool can(const struct mysql_link *link, uint64_t capability)
+static bool can(const struct mysql_protocol *protocol, uint64_t capability)
 {
-    return link->capabilities & capability;
+    return protocol->capabilities & capability;
 }
 
 // MySQL uses one code (1290) for all start options that forbid something.
@@ -227,17 +228,17 @@ static VALUE class_key(int code, VALUE message)
     return INT2FIX(code);
 }
 
-VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet)
+VALUE mysql_error_value(struct mysql_protocol *protocol, struct mysql_span packet)
 {
     struct mysql_error error;
     if (!mysql_error(packet.at, packet.at + packet.length, &error))
-        db_link_violated(&link->base, "sent a malformed error");
+        db_protocol_violated(&protocol->base, "sent a malformed error");
     VALUE state = server_text((const char *)error.state.at, error.state.length, rb_utf8_encoding());
-    VALUE message = server_text((const char *)error.message.at, error.message.length, link->encoding);
+    VALUE message = server_text((const char *)error.message.at, error.message.length, protocol->encoding);
     VALUE value = db_server_error(error_classes, class_key(error.code, message), message);
     rb_ivar_set(value, id_code, INT2FIX(error.code));
     rb_ivar_set(value, id_state, state);
-    if (link->unasked) rb_ivar_set(value, id_unasked, Qtrue);
+    if (protocol->unasked) rb_ivar_set(value, id_unasked, Qtrue);
     return value;
 }
 
@@ -256,49 +257,51 @@ bool mysql_error_is_final(VALUE error)
            code == 1927 || code == 3169 || code == 4031;
 }
 
-static void note_status(struct mysql_link *link, const struct mysql_ok *ok)
+static void note_status(struct mysql_protocol *protocol, const struct mysql_ok *ok)
 {
-    link->status = ok->status;
-    if (ok->session_changed) link->changed = true;
+    protocol->status = ok->status;
+    if (ok->session_changed) protocol->changed = true;
 }
 
 // Reads the old form of the packet that ends columns.
-static void read_end(struct mysql_link *link, struct mysql_ok *ok)
+static void read_end(struct mysql_protocol *protocol, struct mysql_ok *ok)
 {
-    struct mysql_span packet = mysql_packet(link);
+    struct mysql_span packet = mysql_packet(protocol);
     if (packet.length >= 9 || !mysql_end(packet.at, packet.at + packet.length, ok))
-        db_link_violated(&link->base, "sent no end of the columns");
-    note_status(link, ok);
+        db_protocol_violated(&protocol->base, "sent no end of the columns");
+    note_status(protocol, ok);
 }
 
-static void read_columns(struct mysql_link *link, VALUE into, uint32_t count)
+static void read_columns(struct mysql_protocol *protocol, VALUE into, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        mysql_columns_define(link, into, i, mysql_packet(link));
+        mysql_columns_define(protocol, into, i, mysql_packet(protocol));
     struct mysql_ok end;
-    if (!can(link, MYSQL_CAN_DEPRECATE_EOF)) read_end(link, &end);
+    if (!can(protocol, MYSQL_CAN_DEPRECATE_EOF)) read_end(protocol, &end);
 }
 
-static void parse_ok(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
+static void parse_ok(struct mysql_protocol *protocol, struct mysql_span packet, struct mysql_ok *ok)
 {
-    if (!mysql_ok(packet.at, packet.at + packet.length, ok)) db_link_violated(&link->base, "sent a malformed OK");
-    note_status(link, ok);
+    if (!mysql_ok(packet.at, packet.at + packet.length, ok))
+        db_protocol_violated(&protocol->base, "sent a malformed OK");
+    note_status(protocol, ok);
 }
 
-static void parse_rows_end(struct mysql_link *link, struct mysql_span packet, struct mysql_ok *ok)
+static void parse_rows_end(struct mysql_protocol *protocol, struct mysql_span packet, struct mysql_ok *ok)
 {
-    bool valid = can(link, MYSQL_CAN_DEPRECATE_EOF) ? mysql_ok(packet.at, packet.at + packet.length, ok)
-                                                    : mysql_end(packet.at, packet.at + packet.length, ok);
-    if (!valid) db_link_violated(&link->base, "sent a malformed end of rows");
-    note_status(link, ok);
+    bool valid = can(protocol, MYSQL_CAN_DEPRECATE_EOF) ? mysql_ok(packet.at, packet.at + packet.length, ok)
+                                                        : mysql_end(packet.at, packet.at + packet.length, ok);
+    if (!valid) db_protocol_violated(&protocol->base, "sent a malformed end of rows");
+    note_status(protocol, ok);
 }
 
 // Reads the rows that have arrived completely. Reads them in place, and looks up the stream once: nothing here lets
 // another thread run, which could close the stream.
-static void read_buffered_rows(struct mysql_link *link, const struct mysql_columns *columns, VALUE rows, bool text)
+static void read_buffered_rows(struct mysql_protocol *protocol, const struct mysql_columns *columns, VALUE rows,
+                               bool text)
 {
-    struct stream *stream = stream_of(link->base.stream);
-    db_link_consume(&link->base, stream);
+    struct stream *stream = stream_of(protocol->base.stream);
+    db_protocol_consume(&protocol->base, stream);
     VALUE gathered[ROWS_GATHERED]; // on the stack, where the GC finds them
     long count = 0;
     size_t left;
@@ -307,11 +310,12 @@ static void read_buffered_rows(struct mysql_link *link, const struct mysql_colum
         size_t length = mysql_packet_length(p);
         const uint8_t *payload = p + MYSQL_HEADER;
         if (length == MYSQL_LARGEST_PACKET || left - MYSQL_HEADER < length ||
-            mysql_packet_sequence(p) != link->sequence ||
-            mysql_row_reply(payload, payload + length, text, can(link, MYSQL_CAN_DEPRECATE_EOF)) != MYSQL_REPLY_OTHER)
+            mysql_packet_sequence(p) != protocol->sequence ||
+            mysql_row_reply(payload, payload + length, text, can(protocol, MYSQL_CAN_DEPRECATE_EOF)) !=
+                MYSQL_REPLY_OTHER)
             break; // mysql_packet handles every other packet
-        link->sequence++;
-        gathered[count++] = mysql_row_values(link, (struct mysql_span){payload, length}, columns, text);
+        protocol->sequence++;
+        gathered[count++] = mysql_row_values(protocol, (struct mysql_span){payload, length}, columns, text);
         if (count == ROWS_GATHERED) {
             rb_ary_cat(rows, gathered, count);
             count = 0;
@@ -324,24 +328,24 @@ static void read_buffered_rows(struct mysql_link *link, const struct mysql_colum
 }
 
 // Reads all rows up to the end into `rows`. Returns 0, or the error that came instead of the end.
-static VALUE read_rows(struct mysql_link *link, VALUE description, VALUE rows, bool text, struct mysql_ok *ok)
+static VALUE read_rows(struct mysql_protocol *protocol, VALUE description, VALUE rows, bool text, struct mysql_ok *ok)
 {
     const struct mysql_columns *columns = mysql_columns_of(description);
     VALUE error = 0;
     for (bool more = true; more;) {
-        if (!mysql_columns_copied(link, columns)) read_buffered_rows(link, columns, rows, text);
-        struct mysql_span packet = mysql_packet(link);
-        switch (mysql_row_reply(packet.at, packet.at + packet.length, text, can(link, MYSQL_CAN_DEPRECATE_EOF))) {
-        case MYSQL_REPLY_OTHER: rb_ary_push(rows, mysql_row_values(link, packet, columns, text)); break;
+        if (!mysql_columns_copied(protocol, columns)) read_buffered_rows(protocol, columns, rows, text);
+        struct mysql_span packet = mysql_packet(protocol);
+        switch (mysql_row_reply(packet.at, packet.at + packet.length, text, can(protocol, MYSQL_CAN_DEPRECATE_EOF))) {
+        case MYSQL_REPLY_OTHER: rb_ary_push(rows, mysql_row_values(protocol, packet, columns, text)); break;
         case MYSQL_REPLY_END:
-            parse_rows_end(link, packet, ok);
+            parse_rows_end(protocol, packet, ok);
             more = false;
             break;
         case MYSQL_REPLY_ERROR:
-            error = mysql_error_value(link, packet);
+            error = mysql_error_value(protocol, packet);
             more = false;
             break;
-        default: db_link_violated(&link->base, "sent a malformed row");
+        default: db_protocol_violated(&protocol->base, "sent a malformed row");
         }
     }
     RB_GC_GUARD(description);
@@ -350,34 +354,35 @@ static VALUE read_rows(struct mysql_link *link, VALUE description, VALUE rows, b
 
 // ---- prepare
 
-VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *description, VALUE *types)
+VALUE mysql_read_prepared(struct mysql_protocol *protocol, struct mysql_prepared *prepared, VALUE *description,
+                          VALUE *types)
 {
-    mysql_reply_begin(link);
+    mysql_reply_begin(protocol);
     *description = Qnil;
     if (types) *types = Qnil;
-    struct mysql_span packet = mysql_packet(link);
+    struct mysql_span packet = mysql_packet(protocol);
     if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) {
-        VALUE error = mysql_error_value(link, packet);
+        VALUE error = mysql_error_value(protocol, packet);
         rb_ivar_set(error, id_unprepared, Qtrue);
-        mysql_reply_end(link);
+        mysql_reply_end(protocol);
         return error;
     }
     if (!mysql_prepared(packet.at, packet.at + packet.length, prepared))
-        db_link_violated(&link->base, "sent a malformed reply to a prepare");
-    link->last = prepared->id;
-    link->last_open = true;
+        db_protocol_violated(&protocol->base, "sent a malformed reply to a prepare");
+    protocol->last = prepared->id;
+    protocol->last_open = true;
     struct mysql_ok end;
     if (types && prepared->parameters) *types = mysql_columns_new(prepared->parameters);
     for (uint32_t i = 0; i < prepared->parameters; i++) {
-        struct mysql_span definition = mysql_packet(link);
-        if (types) mysql_columns_define(link, *types, i, definition);
+        struct mysql_span definition = mysql_packet(protocol);
+        if (types) mysql_columns_define(protocol, *types, i, definition);
     }
-    if (prepared->parameters && !can(link, MYSQL_CAN_DEPRECATE_EOF)) read_end(link, &end);
+    if (prepared->parameters && !can(protocol, MYSQL_CAN_DEPRECATE_EOF)) read_end(protocol, &end);
     if (prepared->columns) {
         *description = mysql_columns_new(prepared->columns);
-        read_columns(link, *description, prepared->columns);
+        read_columns(protocol, *description, prepared->columns);
     }
-    mysql_reply_end(link);
+    mysql_reply_end(protocol);
     return 0;
 }
 
@@ -392,79 +397,79 @@ static VALUE result_new(VALUE description, VALUE rows, const struct mysql_ok *ok
 }
 
 // Reads columns, and rows or a cursor.
-static VALUE read_table(struct mysql_link *link, struct mysql_span packet, VALUE *known, VALUE owner, bool text,
+static VALUE read_table(struct mysql_protocol *protocol, struct mysql_span packet, VALUE *known, VALUE owner, bool text,
                         bool writes)
 {
     uint32_t count;
     bool follow;
-    bool announced = can(link, MYSQL_CAN_CACHE_METADATA);
+    bool announced = can(protocol, MYSQL_CAN_CACHE_METADATA);
     if (!mysql_result_head(packet.at, packet.at + packet.length, announced, &count, &follow))
-        db_link_violated(&link->base, "sent a malformed result header");
+        db_protocol_violated(&protocol->base, "sent a malformed result header");
     VALUE description = known ? *known : Qnil;
     struct mysql_ok ok = {0};
     if (follow) {
         description = mysql_columns_anew(description, count);
         for (uint32_t i = 0; i < count; i++)
-            mysql_columns_define(link, description, i, mysql_packet(link));
+            mysql_columns_define(protocol, description, i, mysql_packet(protocol));
         // The server may leave out these from now on, and no longer those of the prepare: a ? has the type of the bound
         // value.
         if (known) *known = description;
         if (!NIL_P(owner)) RB_OBJ_WRITTEN(owner, Qundef, description);
     } else if (NIL_P(description) || mysql_columns_of(description)->count != count) {
-        db_link_violated(&link->base, "left out column definitions that it never sent");
+        db_protocol_violated(&protocol->base, "left out column definitions that it never sent");
     }
     VALUE rows = rb_ary_new();
-    if (!can(link, MYSQL_CAN_DEPRECATE_EOF)) {
-        read_end(link, &ok);
+    if (!can(protocol, MYSQL_CAN_DEPRECATE_EOF)) {
+        read_end(protocol, &ok);
         if (ok.status & MYSQL_CURSOR_EXISTS) return result_new(description, rows, &ok);
     }
-    VALUE error = read_rows(link, description, rows, text, &ok);
+    VALUE error = read_rows(protocol, description, rows, text, &ok);
     if (error) return error;
     ok.affected = writes ? (uint64_t)RARRAY_LEN(rows) : 0;
     ok.last_id = 0;
     return result_new(description, rows, &ok);
 }
 
-static VALUE read_one(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes)
+static VALUE read_one(struct mysql_protocol *protocol, VALUE *known, VALUE owner, bool text, bool writes)
 {
-    struct mysql_span packet = mysql_packet(link);
+    struct mysql_span packet = mysql_packet(protocol);
     struct mysql_ok ok;
     switch (mysql_reply(packet.at, packet.at + packet.length)) {
-    case MYSQL_REPLY_OK: parse_ok(link, packet, &ok); return result_new(Qnil, Qnil, &ok);
-    case MYSQL_REPLY_ERROR: return mysql_error_value(link, packet);
-    case MYSQL_REPLY_OTHER: return read_table(link, packet, known, owner, text, writes);
+    case MYSQL_REPLY_OK: parse_ok(protocol, packet, &ok); return result_new(Qnil, Qnil, &ok);
+    case MYSQL_REPLY_ERROR: return mysql_error_value(protocol, packet);
+    case MYSQL_REPLY_OTHER: return read_table(protocol, packet, known, owner, text, writes);
     case MYSQL_REPLY_INFILE:
-        db_link_violated(&link->base, "asked for a local file (LOCAL INFILE), which is never sent");
-    default: db_link_violated(&link->base, "sent a reply that is not a result");
+        db_protocol_violated(&protocol->base, "asked for a local file (LOCAL INFILE), which is never sent");
+    default: db_protocol_violated(&protocol->base, "sent a reply that is not a result");
     }
 }
 
-VALUE mysql_read_result(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes)
+VALUE mysql_read_result(struct mysql_protocol *protocol, VALUE *known, VALUE owner, bool text, bool writes)
 {
-    mysql_reply_begin(link);
+    mysql_reply_begin(protocol);
     VALUE first = 0, last = 0;
     do {
-        VALUE result = read_one(link, last ? NULL : known, last ? Qnil : owner, text, writes);
+        VALUE result = read_one(protocol, last ? NULL : known, last ? Qnil : owner, text, writes);
         if (!db_is_result(result)) { // results before an error are of no use
-            mysql_reply_end(link);
+            mysql_reply_end(protocol);
             return result;
         }
         if (last) db_result_set_following(last, result);
         if (!first) first = result;
         last = result;
-    } while (link->status & MYSQL_MORE_RESULTS);
-    mysql_reply_end(link);
+    } while (protocol->status & MYSQL_MORE_RESULTS);
+    mysql_reply_end(protocol);
     RB_GC_GUARD(first);
     return first;
 }
 
-VALUE mysql_read_fetched(struct mysql_link *link, VALUE description)
+VALUE mysql_read_fetched(struct mysql_protocol *protocol, VALUE description)
 {
-    mysql_reply_begin(link);
+    mysql_reply_begin(protocol);
     VALUE rows = rb_ary_new();
     struct mysql_ok ok;
-    VALUE error = read_rows(link, description, rows, false, &ok);
-    mysql_reply_end(link);
+    VALUE error = read_rows(protocol, description, rows, false, &ok);
+    mysql_reply_end(protocol);
     return error ? error : rows;
 }
 

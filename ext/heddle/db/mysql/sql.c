@@ -1,5 +1,5 @@
-// Heddle::DB::MySQL::Link and the text of statements: its encoding, its kind, its parameters.
-#include "db/mysql/link.h"
+// Heddle::DB::MySQL::Protocol and the text of statements: its encoding, its kind, its parameters.
+#include "db/mysql/protocol.h"
 
 #include "wire/mysql/sql.h"
 
@@ -10,14 +10,15 @@ static VALUE sql_string(VALUE sql)
     return string;
 }
 
-VALUE mysql_sql_text(struct mysql_link *link, VALUE sql)
+VALUE mysql_sql_text(struct mysql_protocol *protocol, VALUE sql)
 {
     sql = sql_string(sql);
     rb_encoding *encoding = rb_enc_get(sql);
-    if (link->encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
-    if (encoding == link->encoding || rb_enc_str_coderange(sql) == ENC_CODERANGE_7BIT) return rb_str_new_frozen(sql);
+    if (protocol->encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
+    if (encoding == protocol->encoding || rb_enc_str_coderange(sql) == ENC_CODERANGE_7BIT)
+        return rb_str_new_frozen(sql);
     if (encoding == rb_ascii8bit_encoding()) return rb_str_new_frozen(sql);
-    return rb_str_encode(sql, rb_enc_from_encoding(link->encoding), 0, Qnil);
+    return rb_str_encode(sql, rb_enc_from_encoding(protocol->encoding), 0, Qnil);
 }
 
 bool mysql_sql_has_parameters(VALUE sql, VALUE arguments)
@@ -37,7 +38,7 @@ bool mysql_sql_is_write(VALUE sql)
     return writes;
 }
 
-/* @api private Link.way_of(sql) -> :prepared, :text or :diagnostics. How a statement without values is sent. */
+/* @api private Protocol.way_of(sql) -> :prepared, :text or :diagnostics. How a statement without values is sent. */
 static VALUE way_of(VALUE klass, VALUE sql)
 {
     (void)klass;
@@ -50,7 +51,7 @@ static VALUE way_of(VALUE klass, VALUE sql)
                                             : rb_intern("diagnostics"));
 }
 
-/* @api private Link.leaves_traces?(sql) -> true or false. Whether a statement may change the session. */
+/* @api private Protocol.leaves_traces?(sql) -> true or false. Whether a statement may change the session. */
 static VALUE leaves_traces_p(VALUE klass, VALUE sql)
 {
     (void)klass;
@@ -69,13 +70,13 @@ static enum mysql_sql kind_in(VALUE sql)
     return kind;
 }
 
-bool mysql_is_plain(VALUE link, VALUE sql)
+bool mysql_is_plain(VALUE protocol, VALUE sql)
 {
-    (void)link;
+    (void)protocol;
     return kind_in(sql) == MYSQL_SQL_PLAIN;
 }
 
-/* @api private Link.kind_of(sql) -> :plain, :session, :commit or :other */
+/* @api private Protocol.kind_of(sql) -> :plain, :session, :commit or :other */
 static VALUE kind_of(VALUE klass, VALUE sql)
 {
     (void)klass;
@@ -86,8 +87,8 @@ static VALUE kind_of(VALUE klass, VALUE sql)
                                               : rb_intern("other"));
 }
 
-/* @api private Link.placeholders(sql) -> Array of [name or nil, offset, length] of each ? and :name, in bytes; nil if
-   that depends on the server. */
+/* @api private Protocol.placeholders(sql) -> Array of [name or nil, offset, length] of each ? and :name, in bytes; nil
+ * if that depends on the server. */
 static VALUE placeholders(VALUE klass, VALUE sql)
 {
     (void)klass;
@@ -108,9 +109,9 @@ static VALUE placeholders(VALUE klass, VALUE sql)
 
 void mysql_sql_init(void)
 {
-    VALUE link = mysql_cLink;
-    rb_define_singleton_method(link, "kind_of", kind_of, 1);
-    rb_define_singleton_method(link, "way_of", way_of, 1);
-    rb_define_singleton_method(link, "leaves_traces?", leaves_traces_p, 1);
-    rb_define_singleton_method(link, "placeholders", placeholders, 1);
+    VALUE protocol = mysql_cProtocol;
+    rb_define_singleton_method(protocol, "kind_of", kind_of, 1);
+    rb_define_singleton_method(protocol, "way_of", way_of, 1);
+    rb_define_singleton_method(protocol, "leaves_traces?", leaves_traces_p, 1);
+    rb_define_singleton_method(protocol, "placeholders", placeholders, 1);
 }

@@ -1,5 +1,5 @@
 // Columns, and the values of rows as Ruby objects.
-#include "db/mysql/link.h"
+#include "db/mysql/protocol.h"
 
 #include <string.h>
 
@@ -85,18 +85,18 @@ static bool is_text(const struct mysql_column *column)
     return column->charset != MYSQL_CHARSET_BINARY && column->type != MYSQL_GEOMETRY;
 }
 
-void mysql_columns_define(struct mysql_link *link, VALUE self, uint32_t index, struct mysql_span definition)
+void mysql_columns_define(struct mysql_protocol *protocol, VALUE self, uint32_t index, struct mysql_span definition)
 {
     struct mysql_columns *columns = mysql_columns_of(self);
     struct mysql_column column;
     if (!mysql_column(definition.at, definition.at + definition.length, &column))
-        db_link_violated(&link->base, "sent a malformed column definition");
-    columns->described = link->encoding;
+        db_protocol_violated(&protocol->base, "sent a malformed column definition");
+    columns->described = protocol->encoding;
     columns->fields[index] =
         (struct mysql_field){.type = column.type,
                              .is_unsigned = column.flags & MYSQL_FLAG_UNSIGNED,
-                             .is_boolean = link->booleans && column.type == MYSQL_TINY && column.length == 1};
-    columns->encodings[index] = is_text(&column) ? rb_enc_to_index(link->encoding) : rb_ascii8bit_encindex();
+                             .is_boolean = protocol->booleans && column.type == MYSQL_TINY && column.length == 1};
+    columns->encodings[index] = is_text(&column) ? rb_enc_to_index(protocol->encoding) : rb_ascii8bit_encindex();
     switch (column.type) {
     case MYSQL_DECIMAL:
     case MYSQL_NEWDECIMAL:
@@ -210,9 +210,9 @@ static VALUE date_value(const struct mysql_moment *moment)
     return rb_funcall(cDate, id_jd, 1, day);
 }
 
-static VALUE time_value(const struct mysql_link *link, const struct mysql_moment *moment)
+static VALUE time_value(const struct mysql_protocol *protocol, const struct mysql_moment *moment)
 {
-    if (link->local)
+    if (protocol->local)
         return rb_funcall(rb_cTime, id_local, 7, INT2FIX(moment->year), INT2FIX(moment->month), INT2FIX(moment->day),
                           INT2FIX(moment->hour), INT2FIX(moment->minute), INT2FIX(moment->second),
                           UINT2NUM(moment->microsecond));
@@ -227,20 +227,20 @@ static VALUE decimal_value(struct mysql_span span)
 }
 
 // A value at the end of a large packet that was received as a String: shares that String's bytes. Otherwise 0.
-static VALUE shared_value(const struct mysql_link *link, struct mysql_span span)
+static VALUE shared_value(const struct mysql_protocol *protocol, struct mysql_span span)
 {
-    if (!link->whole) return 0;
-    const uint8_t *begin = (const uint8_t *)RSTRING_PTR(link->separate);
-    long length = RSTRING_LEN(link->separate), before = length - (long)span.length;
+    if (!protocol->whole) return 0;
+    const uint8_t *begin = (const uint8_t *)RSTRING_PTR(protocol->separate);
+    long length = RSTRING_LEN(protocol->separate), before = length - (long)span.length;
     // A small value would keep the whole packet alive.
     if (before > length / 4 || span.at != begin + before) return 0;
-    return rb_str_subseq(link->separate, before, (long)span.length);
+    return rb_str_subseq(protocol->separate, before, (long)span.length);
 }
 
 // Like rb_enc_str_new, without looking up the encoding.
-static VALUE string_value(const struct mysql_link *link, struct mysql_span span, int encoding)
+static VALUE string_value(const struct mysql_protocol *protocol, struct mysql_span span, int encoding)
 {
-    VALUE string = span.length >= SHARED ? shared_value(link, span) : 0;
+    VALUE string = span.length >= SHARED ? shared_value(protocol, span) : 0;
     if (!string) string = rb_str_new((const char *)span.at, (long)span.length);
     if (encoding < RUBY_ENCODING_INLINE_MAX) {
         RB_ENCODING_SET_INLINED(string, encoding);
@@ -250,37 +250,37 @@ static VALUE string_value(const struct mysql_link *link, struct mysql_span span,
     return string;
 }
 
-static inline VALUE value_of(const struct mysql_link *link, const struct mysql_value *value, int encoding)
+static inline VALUE value_of(const struct mysql_protocol *protocol, const struct mysql_value *value, int encoding)
 {
     switch (value->kind) {
     case MYSQL_IS_INTEGER: return LL2NUM(value->integer);
     case MYSQL_IS_UNSIGNED: return ULL2NUM(value->unsigned_integer);
     case MYSQL_IS_BOOLEAN: return value->integer ? Qtrue : Qfalse;
     case MYSQL_IS_FLOAT: return DBL2NUM(value->number);
-    case MYSQL_IS_BYTES: return string_value(link, value->bytes, encoding);
+    case MYSQL_IS_BYTES: return string_value(protocol, value->bytes, encoding);
     case MYSQL_IS_DECIMAL: return decimal_value(value->bytes);
     case MYSQL_IS_DATE: return date_value(&value->moment);
-    case MYSQL_IS_DATETIME: return time_value(link, &value->moment);
+    case MYSQL_IS_DATETIME: return time_value(protocol, &value->moment);
     case MYSQL_IS_TIME: return rb_funcall(cDuration, id_new, 1, LL2NUM(value->integer));
     case MYSQL_IS_NULL: break;
     }
     return Qnil;
 }
 
-bool mysql_columns_copied(const struct mysql_link *link, const struct mysql_columns *columns)
+bool mysql_columns_copied(const struct mysql_protocol *protocol, const struct mysql_columns *columns)
 {
-    return columns->copies || (columns->times && link->local);
+    return columns->copies || (columns->times && protocol->local);
 }
 
-VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const struct mysql_columns *columns,
+VALUE mysql_row_values(struct mysql_protocol *protocol, struct mysql_span packet, const struct mysql_columns *columns,
                        bool text)
 {
     const uint8_t *p = packet.at;
-    if (mysql_columns_copied(link, columns) && NIL_P(link->separate)) {
+    if (mysql_columns_copied(protocol, columns) && NIL_P(protocol->separate)) {
         // Another thread may close the stream meanwhile, which frees its buffer.
-        link->row.length = 0;
-        mysql_bytes_append(&link->row, p, packet.length);
-        p = link->row.at;
+        protocol->row.length = 0;
+        mysql_bytes_append(&protocol->row, p, packet.length);
+        p = protocol->row.at;
     }
     VALUE gathered[ROW_GATHERED]; // on the stack, where the GC finds them
     VALUE array = Qnil;
@@ -292,7 +292,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
             struct mysql_value value;
             valid = mysql_row_next(&row, &columns->fields[done + i], &value);
             if (!valid) break;
-            gathered[i] = value_of(link, &value, columns->encodings[done + i]);
+            gathered[i] = value_of(protocol, &value, columns->encodings[done + i]);
         }
         if (!valid) break;
         if (count == columns->count) {
@@ -302,7 +302,7 @@ VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const 
             rb_ary_cat(array, gathered, (long)count);
         }
     }
-    if (!valid || !mysql_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
+    if (!valid || !mysql_row_complete(&row)) db_protocol_violated(&protocol->base, "sent a malformed row");
     return array;
 }
 

@@ -1,5 +1,5 @@
 // Columns of a result.
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 #include <string.h>
 
@@ -59,29 +59,29 @@ static bool runs_ruby(const struct postgresql_type *type)
     return type->kind == POSTGRESQL_KIND_UNKNOWN || type->kind >= POSTGRESQL_KIND_RUBY;
 }
 
-void postgresql_column_known(struct postgresql_link *link, VALUE self, uint32_t index)
+void postgresql_column_known(struct postgresql_protocol *protocol, VALUE self, uint32_t index)
 {
     struct postgresql_columns *columns = postgresql_columns_of(self);
     struct postgresql_column *column = &columns->columns[index];
-    column->type = postgresql_type_of(link->types, column->oid);
+    column->type = postgresql_type_of(protocol->types, column->oid);
     RB_OBJ_WRITTEN(self, Qundef, column->type.extra);
     RB_OBJ_WRITTEN(self, Qundef, column->type.convert);
-    if (link->textual) return;
-    if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_type_wanted(link, column->oid);
+    if (protocol->textual) return;
+    if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_type_wanted(protocol, column->oid);
     if (runs_ruby(&column->type)) columns->copies = true;
 }
 
-VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message message)
+VALUE postgresql_columns_new(struct postgresql_protocol *protocol, struct pg_message message)
 {
     struct pg_columns described;
     if (!pg_columns_begin(message.p, message.end, &described))
-        db_link_violated(&link->base, "sent a malformed description");
+        db_protocol_violated(&protocol->base, "sent a malformed description");
     size_t length = (size_t)(message.end - message.p);
     size_t size = columns_size(described.count, length);
     VALUE self = rb_data_typed_object_zalloc(postgresql_cColumns, size, &columns_type);
     struct postgresql_columns *columns = RTYPEDDATA_DATA(self);
     columns->names = Qnil;
-    RB_OBJ_WRITE(self, &columns->types, link->types);
+    RB_OBJ_WRITE(self, &columns->types, protocol->types);
     for (uint32_t i = 0; i < described.count; i++)
         columns->columns[i].type.extra = columns->columns[i].type.convert = Qnil;
     columns->count = described.count;
@@ -90,9 +90,9 @@ VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message mes
     struct pg_column column;
     while (pg_columns_next(&described, &column)) {
         columns->columns[described.index - 1].oid = column.type;
-        postgresql_column_known(link, self, described.index - 1);
+        postgresql_column_known(protocol, self, described.index - 1);
     }
-    if (!pg_columns_complete(&described)) db_link_violated(&link->base, "sent a malformed description");
+    if (!pg_columns_complete(&described)) db_protocol_violated(&protocol->base, "sent a malformed description");
     return self;
 }
 

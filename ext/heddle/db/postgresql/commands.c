@@ -1,7 +1,7 @@
-// The methods of Heddle::DB::PostgreSQL::Link. Each is one exchange, or a half of one: `send_…` asks and `receive`
+// The methods of Heddle::DB::PostgreSQL::Protocol. Each is one exchange, or a half of one: `send_…` asks and `receive`
 // reads the oldest answer that is owed, so that several questions can travel together. Refusals of the server
 // are returned, not raised.
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 #include "os/budget.h"
 #include "db/connection.h"
@@ -10,77 +10,77 @@
 
 // ---- settings
 
-/* @api private link.open(stream, local): it talks on that stream from now on. */
-static VALUE open_link(VALUE self, VALUE stream, VALUE local)
+/* @api private protocol.open(stream, local): it talks on that stream from now on. */
+static VALUE open_protocol(VALUE self, VALUE stream, VALUE local)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
-    db_link_open(&link->base, stream);
-    link->local = RTEST(local);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
+    db_protocol_open(&protocol->base, stream);
+    protocol->local = RTEST(local);
     return self;
 }
 
-/* @api private link.textual = true or false. For libraries that read the server's texts themselves: all values come as
- * the server's text, and $1 is the only placeholder, so that ? is an operator. */
+/* @api private protocol.textual = true or false. For libraries that read the server's texts themselves: all values come
+ * as the server's text, and $1 is the only placeholder, so that ? is an operator. */
 static VALUE set_textual(VALUE self, VALUE textual)
 {
-    postgresql_link_of(self)->textual = RTEST(textual);
+    postgresql_protocol_of(self)->textual = RTEST(textual);
     return textual;
 }
 
-/* @api private link.note_setting(name, value): what the server said while logging in */
+/* @api private protocol.note_setting(name, value): what the server said while logging in */
 static VALUE note_setting(VALUE self, VALUE name, VALUE value)
 {
     StringValue(name);
     StringValue(value);
-    postgresql_note_setting(postgresql_link_of(self), name, value);
+    postgresql_note_setting(postgresql_protocol_of(self), name, value);
     return self;
 }
 
-/* @api private link.backslashes? -> true or false. Whether they are active in '…' */
+/* @api private protocol.backslashes? -> true or false. Whether they are active in '…' */
 static VALUE backslashes_p(VALUE self)
 {
-    return postgresql_link_of(self)->backslashes ? Qtrue : Qfalse;
+    return postgresql_protocol_of(self)->backslashes ? Qtrue : Qfalse;
 }
 
-/* @api private link.local? -> true or false. Whether times are in the time zone of this process, not in UTC */
+/* @api private protocol.local? -> true or false. Whether times are in the time zone of this process, not in UTC */
 static VALUE local_p(VALUE self)
 {
-    return postgresql_link_of(self)->local ? Qtrue : Qfalse;
+    return postgresql_protocol_of(self)->local ? Qtrue : Qfalse;
 }
 
-/* @api private link.textual? -> true or false */
+/* @api private protocol.textual? -> true or false */
 static VALUE textual_p(VALUE self)
 {
-    return postgresql_link_of(self)->textual ? Qtrue : Qfalse;
+    return postgresql_protocol_of(self)->textual ? Qtrue : Qfalse;
 }
 
 static bool in_transaction(VALUE self)
 {
-    return postgresql_link_of(self)->transaction != PG_IDLE && !db_link_is_closed(self);
+    return postgresql_protocol_of(self)->transaction != PG_IDLE && !db_protocol_is_closed(self);
 }
 
-/* call-seq: link.in_transaction? -> true or false. As the server said last; false for a closed connection. */
+/* call-seq: protocol.in_transaction? -> true or false. As the server said last; false for a closed connection. */
 static VALUE in_transaction_p(VALUE self)
 {
     return in_transaction(self) ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.failed? -> true or false. The transaction can only be rolled back. */
+/* call-seq: protocol.failed? -> true or false. The transaction can only be rolled back. */
 static VALUE failed_p(VALUE self)
 {
-    return postgresql_link_of(self)->transaction == PG_FAILED ? Qtrue : Qfalse;
+    return postgresql_protocol_of(self)->transaction == PG_FAILED ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.suspended? -> true or false. Whether the portal that was executed last has more rows. */
+/* call-seq: protocol.suspended? -> true or false. Whether the portal that was executed last has more rows. */
 static VALUE suspended_p(VALUE self)
 {
-    return postgresql_link_of(self)->state == POSTGRESQL_SUSPENDED ? Qtrue : Qfalse;
+    return postgresql_protocol_of(self)->state == POSTGRESQL_SUSPENDED ? Qtrue : Qfalse;
 }
 
-/* call-seq: link.settings -> Hash of String. What the server says of itself. */
+/* call-seq: protocol.settings -> Hash of String. What the server says of itself. */
 static VALUE settings(VALUE self)
 {
-    return postgresql_link_of(self)->settings;
+    return postgresql_protocol_of(self)->settings;
 }
 
 static VALUE taken(VALUE *list)
@@ -90,32 +90,33 @@ static VALUE taken(VALUE *list)
     return value;
 }
 
-/* call-seq: link.notices -> Array of Hash or nil. Those since the last call; their fields by their letters. */
+/* call-seq: protocol.notices -> Array of Hash or nil. Those since the last call; their fields by their letters. */
 static VALUE notices(VALUE self)
 {
-    return taken(&postgresql_link_of(self)->notices);
+    return taken(&postgresql_protocol_of(self)->notices);
 }
 
-/* call-seq: link.notifications -> Array of [channel, payload, process] or nil. Those that came since the last call. */
+/* call-seq: protocol.notifications -> Array of [channel, payload, process] or nil. Those that came since the last call.
+ * */
 static VALUE notifications(VALUE self)
 {
-    return taken(&postgresql_link_of(self)->messages);
+    return taken(&postgresql_protocol_of(self)->messages);
 }
 
-/* call-seq: link.notification -> [channel, payload, process] or nil. Takes the oldest that has come. Now and then
+/* call-seq: protocol.notification -> [channel, payload, process] or nil. Takes the oldest that has come. Now and then
  * raises what a wait would raise: on a busy channel the next one is always there. */
 static VALUE notification(VALUE self)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
-    if (NIL_P(link->messages) || !RARRAY_LEN(link->messages)) return Qnil;
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
+    if (NIL_P(protocol->messages) || !RARRAY_LEN(protocol->messages)) return Qnil;
     budget_spend(PG_HEADER); // other code may run
-    return postgresql_take_notification(link);
+    return postgresql_take_notification(protocol);
 }
 
-/* call-seq: link.noticing = true or false. Whether notices are kept. */
+/* call-seq: protocol.noticing = true or false. Whether notices are kept. */
 static VALUE set_noticing(VALUE self, VALUE value)
 {
-    postgresql_link_of(self)->noticing = RTEST(value);
+    postgresql_protocol_of(self)->noticing = RTEST(value);
     return value;
 }
 
@@ -123,26 +124,26 @@ static VALUE consume_input_body(struct db_exchange *exchange)
 {
     static const char *const names[] = {"nothing", "part", "message", "gone"};
     exchange->unsent = true;
-    return ID2SYM(rb_intern(names[postgresql_consume_input(exchange->link)]));
+    return ID2SYM(rb_intern(names[postgresql_consume_input(exchange->protocol)]));
 }
 
-/* @api private link.consume_input -> :nothing, :part, :message or :gone. Keeps the notices and notifications that have
- * arrived, without waiting; :message is of another kind. */
+/* @api private protocol.consume_input -> :nothing, :part, :message or :gone. Keeps the notices and notifications that
+ * have arrived, without waiting; :message is of another kind. */
 static VALUE consume_input(VALUE self)
 {
     struct db_exchange exchange = {.self = self, .body = consume_input_body, .unasked = true};
     return postgresql_exchange(&exchange);
 }
 
-/* @api private link.wait_for_more(seconds) -> true or false. Waits until more has arrived than what consume_input left;
- * seconds: nil for no limit. An exception leaves the link as it was. */
+/* @api private protocol.wait_for_more(seconds) -> true or false. Waits until more has arrived than what consume_input
+ * left; seconds: nil for no limit. An exception leaves the connection as it was. */
 static VALUE wait_for_more(VALUE self, VALUE seconds)
 {
     int64_t span = deadline_span(seconds);
-    struct postgresql_link *link = postgresql_link_of(self);
-    struct stream *stream = stream_of(link->base.stream);
-    budget_give_way();                              // the server may send without end, so that no wait lets others run
-    if (postgresql_has_message(link)) return Qtrue; // consume_input leaves what is too much for one call
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
+    struct stream *stream = stream_of(protocol->base.stream);
+    budget_give_way(); // the server may send without end, so that no wait lets others run
+    if (postgresql_has_message(protocol)) return Qtrue; // consume_input leaves what is too much for one call
     size_t buffered;
     stream_buffered(stream, &buffered);
     bool found = stream_wait_for_more(stream, buffered, span);
@@ -165,32 +166,33 @@ enum { ALL_ROWS = 0 }; // of a portal, without a limit
 
 static const struct pg_span no_name = {(const uint8_t *)"", 0};
 
-static void put_execution(struct postgresql_link *link, struct pg_span portal, uint32_t rows)
+static void put_execution(struct postgresql_protocol *protocol, struct pg_span portal, uint32_t rows)
 {
-    postgresql_check(pg_put_execute(&link->request, portal, rows));
-    postgresql_check(pg_put_sync(&link->request));
+    postgresql_check(pg_put_execute(&protocol->request, portal, rows));
+    postgresql_check(pg_put_sync(&protocol->request));
 }
 
 // Returns the text for the server. All that may raise for the caller's fault, except for a text or value that is too
 // long, comes here.
-static VALUE make_ready(struct postgresql_link *link, VALUE sql, VALUE arguments, struct postgresql_arguments *ready)
+static VALUE make_ready(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments,
+                        struct postgresql_arguments *ready)
 {
     uint32_t parameters;
-    postgresql_arguments(link, arguments, ready);
-    sql = postgresql_native_sql(link, sql, &parameters); // behind Ruby code, which may change the caller's String
+    postgresql_arguments(protocol, arguments, ready);
+    sql = postgresql_native_sql(protocol, sql, &parameters); // behind Ruby code, which may change the caller's String
     check_count(parameters, ready->count);
     return sql;
 }
 
-void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows)
+void postgresql_put_new(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments, VALUE name, uint32_t rows)
 {
     struct postgresql_arguments ready;
-    sql = make_ready(link, sql, arguments, &ready);
+    sql = make_ready(protocol, sql, arguments, &ready);
     struct pg_span portal = NIL_P(name) ? no_name : postgresql_span_of(name);
-    postgresql_check(pg_put_parse(&link->request, no_name, postgresql_span_of(sql), ready.types, ready.count));
-    postgresql_put_bind(link, portal, no_name, &ready, NULL);
-    postgresql_check(pg_put_describe(&link->request, PG_PORTAL, portal));
-    postgresql_check(pg_put_execute(&link->request, portal, rows));
+    postgresql_check(pg_put_parse(&protocol->request, no_name, postgresql_span_of(sql), ready.types, ready.count));
+    postgresql_put_bind(protocol, portal, no_name, &ready, NULL);
+    postgresql_check(pg_put_describe(&protocol->request, PG_PORTAL, portal));
+    postgresql_check(pg_put_execute(&protocol->request, portal, rows));
     RB_GC_GUARD(sql);
     RB_GC_GUARD(name);
     RB_GC_GUARD(ready.holder);
@@ -199,16 +201,17 @@ void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments
 // Everything that may raise for the caller's fault comes before the first byte is sent.
 static VALUE send_new_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
-    postgresql_put_new(link, exchange->arguments[0], exchange->arguments[1], exchange->arguments[2], exchange->number);
-    postgresql_check(pg_put_sync(&link->request));
+    postgresql_put_new(protocol, exchange->arguments[0], exchange->arguments[1], exchange->arguments[2],
+                       exchange->number);
+    postgresql_check(pg_put_sync(&protocol->request));
     exchange->unsent = false;
-    postgresql_send(link, 1);
+    postgresql_send(protocol, 1);
     return Qnil;
 }
 
-/* @api private link.send_new(sql, arguments): answered by receive. */
+/* @api private protocol.send_new(sql, arguments): answered by receive. */
 static VALUE send_new(VALUE self, VALUE sql, VALUE arguments)
 {
     struct db_exchange exchange = {.self = self, .body = send_new_body, .arguments = {sql, arguments, Qnil}};
@@ -217,10 +220,10 @@ static VALUE send_new(VALUE self, VALUE sql, VALUE arguments)
 
 static VALUE receive_body(struct db_exchange *exchange)
 {
-    return postgresql_read_result(exchange->link, NULL, Qnil, Qnil);
+    return postgresql_read_result(exchange->protocol, NULL, Qnil, Qnil);
 }
 
-/* @api private link.receive -> Heddle::DB::Result or an error */
+/* @api private protocol.receive -> Heddle::DB::Result or an error */
 static VALUE receive(VALUE self)
 {
     return postgresql_exchange_with(self, receive_body, Qnil, Qnil);
@@ -228,26 +231,26 @@ static VALUE receive(VALUE self)
 
 static VALUE parameter_types_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
     struct postgresql_arguments ready;
-    VALUE sql = make_ready(link, exchange->arguments[0], exchange->arguments[1], &ready);
-    VALUE prepared = postgresql_prepared_new(link, sql, ready.types, ready.count);
+    VALUE sql = make_ready(protocol, exchange->arguments[0], exchange->arguments[1], &ready);
+    VALUE prepared = postgresql_prepared_new(protocol, sql, ready.types, ready.count);
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     statement->id = UNNAMED;
-    postgresql_check(pg_put_parse(&link->request, no_name, postgresql_span_of(sql), ready.types, ready.count));
-    postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, no_name));
-    postgresql_check(pg_put_sync(&link->request));
+    postgresql_check(pg_put_parse(&protocol->request, no_name, postgresql_span_of(sql), ready.types, ready.count));
+    postgresql_check(pg_put_describe(&protocol->request, PG_STATEMENT, no_name));
+    postgresql_check(pg_put_sync(&protocol->request));
     exchange->unsent = false;
-    postgresql_ask(link);
+    postgresql_ask(protocol);
     RB_GC_GUARD(ready.holder);
-    VALUE result = postgresql_read_result(link, &statement->columns, prepared, prepared);
+    VALUE result = postgresql_read_result(protocol, &statement->columns, prepared, prepared);
     statement->open = false; // the next request replaces it
     return RTEST(rb_obj_is_kind_of(result, rb_eException)) ? result : postgresql_statement_types(prepared);
 }
 
-/* @api private link.parameter_types(sql, arguments) -> Array of Integer, or an error. OIDs of the types that the server
- * takes the statement's parameters for. Nothing is executed. */
+/* @api private protocol.parameter_types(sql, arguments) -> Array of Integer, or an error. OIDs of the types that the
+ * server takes the statement's parameters for. Nothing is executed. */
 static VALUE parameter_types(VALUE self, VALUE sql, VALUE arguments)
 {
     return postgresql_exchange_with(self, parameter_types_body, sql, arguments);
@@ -255,22 +258,22 @@ static VALUE parameter_types(VALUE self, VALUE sql, VALUE arguments)
 
 static VALUE run_new_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
-    db_link_check_answered(&link->base);
+    struct postgresql_protocol *protocol = exchange->protocol;
+    db_protocol_check_answered(&protocol->base);
     send_new_body(exchange);
     return receive_body(exchange);
 }
 
 static VALUE unless_undone(VALUE self, VALUE sql, VALUE result)
 {
-    if (!postgresql_link_of(self)->rolled_back || RTEST(rb_obj_is_kind_of(result, rb_eException))) return result;
-    VALUE error = postgresql_undone(postgresql_link_of(self), sql);
+    if (!postgresql_protocol_of(self)->rolled_back || RTEST(rb_obj_is_kind_of(result, rb_eException))) return result;
+    VALUE error = postgresql_undone(postgresql_protocol_of(self), sql);
     if (!NIL_P(error)) rb_exc_raise(error);
     return result;
 }
 
-/* @api private link.run_new(sql, arguments) -> Result or an error. The statement is not kept. Raises TransactionError
- * for a commit that the server has answered with a rollback. */
+/* @api private protocol.run_new(sql, arguments) -> Result or an error. The statement is not kept. Raises
+ * TransactionError for a commit that the server has answered with a rollback. */
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 {
     arguments = postgresql_settled(self, sql, arguments, Qnil);
@@ -287,26 +290,27 @@ struct own_query {
 static VALUE run_undecoded(VALUE argument)
 {
     const struct own_query *query = (const struct own_query *)argument;
-    postgresql_link_of(query->self)->undecoded = true;
+    postgresql_protocol_of(query->self)->undecoded = true;
     return run_new(query->self, query->sql, query->arguments);
 }
 
 static VALUE decode_as_before(VALUE argument)
 {
     const struct own_query *query = (const struct own_query *)argument;
-    postgresql_link_of(query->self)->undecoded = query->undecoded;
+    postgresql_protocol_of(query->self)->undecoded = query->undecoded;
     return Qnil;
 }
 
-/* @api private link.run_own(sql, arguments) -> the same as run_new. For the driver's own queries: what programs
+/* @api private protocol.run_own(sql, arguments) -> the same as run_new. For the driver's own queries: what programs
  * registered for types (PostgreSQL.register_type) is for their values. */
 static VALUE run_own(VALUE self, VALUE sql, VALUE arguments)
 {
-    struct own_query query = {self, sql, arguments, postgresql_link_of(self)->undecoded};
+    struct own_query query = {self, sql, arguments, postgresql_protocol_of(self)->undecoded};
     return rb_ensure(run_undecoded, (VALUE)&query, decode_as_before, (VALUE)&query);
 }
 
-/* @api private link.open_portal(name, sql, arguments, rows) -> Result or an error: the first rows, at most so many. */
+/* @api private protocol.open_portal(name, sql, arguments, rows) -> Result or an error: the first rows, at most so many.
+ * */
 static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VALUE rows)
 {
     StringValue(name);
@@ -319,13 +323,14 @@ static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VAL
 
 static VALUE fetch_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
-    put_execution(link, postgresql_span_of(exchange->arguments[0]), exchange->number);
-    postgresql_ask(link);
-    return postgresql_read_result(link, &exchange->arguments[1], Qnil, Qnil);
+    struct postgresql_protocol *protocol = exchange->protocol;
+    put_execution(protocol, postgresql_span_of(exchange->arguments[0]), exchange->number);
+    postgresql_ask(protocol);
+    return postgresql_read_result(protocol, &exchange->arguments[1], Qnil, Qnil);
 }
 
-/* @api private link.fetch(name, columns, rows) -> Result or an error: the next rows of a portal, at most so many. */
+/* @api private protocol.fetch(name, columns, rows) -> Result or an error: the next rows of a portal, at most so many.
+ * */
 static VALUE fetch(VALUE self, VALUE name, VALUE columns, VALUE rows)
 {
     StringValue(name);
@@ -338,51 +343,52 @@ static VALUE fetch(VALUE self, VALUE name, VALUE columns, VALUE rows)
 // ---- prepared statements
 
 // Parse, of the statement's own text, and what tells about its parameters and columns.
-static void put_prepare(struct postgresql_link *link, VALUE prepared)
+static void put_prepare(struct postgresql_protocol *protocol, VALUE prepared)
 {
     const struct postgresql_statement *statement = postgresql_statement_of(prepared);
     struct postgresql_name memory;
-    struct pg_span name = postgresql_name_of(link, statement->id, &memory);
+    struct pg_span name = postgresql_name_of(protocol, statement->id, &memory);
     struct pg_span sql = postgresql_span_of(statement->sql);
-    postgresql_check(pg_put_parse(&link->request, name, sql, statement->declared, statement->count));
-    postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, name));
-    link->preparing = prepared;
+    postgresql_check(pg_put_parse(&protocol->request, name, sql, statement->declared, statement->count));
+    postgresql_check(pg_put_describe(&protocol->request, PG_STATEMENT, name));
+    protocol->preparing = prepared;
 }
 
-static void put_run(struct postgresql_link *link, VALUE prepared, const struct postgresql_arguments *ready, bool known)
+static void put_run(struct postgresql_protocol *protocol, VALUE prepared, const struct postgresql_arguments *ready,
+                    bool known)
 {
     const struct postgresql_statement *statement = postgresql_statement_of(prepared);
     struct postgresql_name memory;
-    postgresql_put_bind(link, no_name, postgresql_name_of(link, statement->id, &memory), ready,
+    postgresql_put_bind(protocol, no_name, postgresql_name_of(protocol, statement->id, &memory), ready,
                         known ? statement->types : NULL);
-    put_execution(link, no_name, ALL_ROWS);
+    put_execution(protocol, no_name, ALL_ROWS);
 }
 
 static VALUE read_prepared(struct db_exchange *exchange, VALUE prepared)
 {
     VALUE result =
-        postgresql_read_result(exchange->link, &postgresql_statement_of(prepared)->columns, prepared, prepared);
+        postgresql_read_result(exchange->protocol, &postgresql_statement_of(prepared)->columns, prepared, prepared);
     RB_GC_GUARD(prepared);
     return result;
 }
 
 static VALUE run_named_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
     struct postgresql_arguments ready;
-    VALUE sql = make_ready(link, exchange->arguments[0], exchange->arguments[1], &ready);
-    VALUE prepared = postgresql_prepared_new(link, rb_str_new_frozen(sql), ready.types, ready.count);
-    put_prepare(link, prepared);
-    put_run(link, prepared, &ready, false);
+    VALUE sql = make_ready(protocol, exchange->arguments[0], exchange->arguments[1], &ready);
+    VALUE prepared = postgresql_prepared_new(protocol, rb_str_new_frozen(sql), ready.types, ready.count);
+    put_prepare(protocol, prepared);
+    put_run(protocol, prepared, &ready, false);
     exchange->unsent = false;
-    postgresql_ask(link);
+    postgresql_ask(protocol);
     RB_GC_GUARD(ready.holder);
     VALUE result = read_prepared(exchange, prepared);
     return rb_assoc_new(postgresql_statement_of(prepared)->open ? prepared : Qnil, result);
 }
 
-/* @api private link.run_named(sql, arguments) -> [Prepared or nil, Result or an error] */
+/* @api private protocol.run_named(sql, arguments) -> [Prepared or nil, Result or an error] */
 static VALUE run_named(VALUE self, VALUE sql, VALUE arguments)
 {
     arguments = postgresql_settled(self, sql, arguments, Qnil);
@@ -392,22 +398,23 @@ static VALUE run_named(VALUE self, VALUE sql, VALUE arguments)
 
 static VALUE prepare_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
     uint32_t parameters;
-    VALUE sql = postgresql_native_sql(link, exchange->arguments[0], &parameters);
-    VALUE prepared = postgresql_prepared_new(link, rb_str_new_frozen(sql), NULL, 0);
-    put_prepare(link, prepared);
-    postgresql_check(pg_put_sync(&link->request));
+    VALUE sql = postgresql_native_sql(protocol, exchange->arguments[0], &parameters);
+    VALUE prepared = postgresql_prepared_new(protocol, rb_str_new_frozen(sql), NULL, 0);
+    put_prepare(protocol, prepared);
+    postgresql_check(pg_put_sync(&protocol->request));
     exchange->unsent = false;
-    postgresql_ask(link);
+    postgresql_ask(protocol);
     VALUE result = read_prepared(exchange, prepared);
     if (postgresql_statement_of(prepared)->open) return prepared;
-    if (!RTEST(rb_obj_is_kind_of(result, rb_eException))) db_link_violated(&link->base, "did not answer a Parse");
+    if (!RTEST(rb_obj_is_kind_of(result, rb_eException)))
+        db_protocol_violated(&protocol->base, "did not answer a Parse");
     return result;
 }
 
-/* @api private link.prepare(sql) -> Prepared or an error */
+/* @api private protocol.prepare(sql) -> Prepared or an error */
 static VALUE prepare(VALUE self, VALUE sql)
 {
     return postgresql_exchange_with(self, prepare_body, sql, Qnil);
@@ -417,28 +424,28 @@ static VALUE prepare(VALUE self, VALUE sql)
 // statement gives the same result whether it was kept or not.
 static VALUE run_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     VALUE prepared = exchange->arguments[0];
     const struct postgresql_statement *statement = postgresql_statement_of(prepared);
     exchange->unsent = true;
     struct postgresql_arguments ready;
-    postgresql_arguments(link, exchange->arguments[1], &ready);
+    postgresql_arguments(protocol, exchange->arguments[1], &ready);
     check_count(statement->count, ready.count);
     bool fit = statement->open && !exchange->number &&
                postgresql_arguments_fit(&ready, statement->declared, statement->types, statement->count);
     if (!fit) {
-        postgresql_prepared_renew(link, prepared, ready.types, ready.count);
-        put_prepare(link, prepared);
+        postgresql_prepared_renew(protocol, prepared, ready.types, ready.count);
+        put_prepare(protocol, prepared);
     }
-    put_run(link, prepared, &ready, fit);
+    put_run(protocol, prepared, &ready, fit);
     exchange->unsent = false;
-    postgresql_ask(link);
+    postgresql_ask(protocol);
     RB_GC_GUARD(ready.holder);
-    return fit ? postgresql_read_result(link, &postgresql_statement_of(prepared)->columns, prepared, Qnil)
+    return fit ? postgresql_read_result(protocol, &postgresql_statement_of(prepared)->columns, prepared, Qnil)
                : read_prepared(exchange, prepared);
 }
 
-/* @api private link.run(prepared, arguments) -> Result or an error. Raises TransactionError, see run_new. */
+/* @api private protocol.run(prepared, arguments) -> Result or an error. Raises TransactionError, see run_new. */
 static VALUE postgresql_run(VALUE self, VALUE prepared, VALUE arguments)
 {
     arguments = postgresql_settled(self, postgresql_statement_of(prepared)->sql, arguments, prepared);
@@ -449,18 +456,18 @@ static VALUE postgresql_run(VALUE self, VALUE prepared, VALUE arguments)
 
 static VALUE run_text_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
     VALUE sql = postgresql_sql_string(exchange->arguments[0]);
-    postgresql_check(pg_put_query(&link->request, postgresql_span_of(sql)));
+    postgresql_check(pg_put_query(&protocol->request, postgresql_span_of(sql)));
     exchange->unsent = false;
-    postgresql_ask(link);
+    postgresql_ask(protocol);
     RB_GC_GUARD(sql);
-    postgresql_become(link, POSTGRESQL_SIMPLE);
-    return postgresql_read_result(link, NULL, Qnil, Qnil);
+    postgresql_become(protocol, POSTGRESQL_SIMPLE);
+    return postgresql_read_result(protocol, NULL, Qnil, Qnil);
 }
 
-/* @api private link.run_text(sql) -> Result or an error. By a simple Query: values come as text. Raises
+/* @api private protocol.run_text(sql) -> Result or an error. By a simple Query: values come as text. Raises
  * TransactionError, see run_new. */
 static VALUE run_text(VALUE self, VALUE sql)
 {
@@ -469,28 +476,28 @@ static VALUE run_text(VALUE self, VALUE sql)
 
 // ---- closes
 
-/* call-seq: link.close_later(prepared). Its Close rides with the next request. */
+/* call-seq: protocol.close_later(prepared). Its Close rides with the next request. */
 static VALUE close_later(VALUE self, VALUE prepared)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     if (!statement->open) return Qnil;
     statement->open = false;
-    if (!db_link_forked(&link->base)) pending_closes_add(statement->pending_closes, statement->id);
+    if (!db_protocol_forked(&protocol->base)) pending_closes_add(statement->pending_closes, statement->id);
     RB_GC_GUARD(prepared);
     return Qnil;
 }
 
-/* call-seq: link.close_portal(name). Its Close rides with the next request. Not within a COPY. */
+/* call-seq: protocol.close_portal(name). Its Close rides with the next request. Not within a COPY. */
 static VALUE close_portal(VALUE self, VALUE name)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     uint8_t bytes[64];
     struct pg_buffer buffer = {.at = bytes, .capacity = sizeof(bytes)};
     StringValue(name);
     postgresql_check(pg_put_close(&buffer, PG_PORTAL, postgresql_span_of(name)));
-    stream_queue_no_reply(stream_of(link->base.stream), bytes, buffer.length);
-    link->base.closes++;
+    stream_queue_no_reply(stream_of(protocol->base.stream), bytes, buffer.length);
+    protocol->base.closes++;
     RB_GC_GUARD(name);
     return Qnil;
 }
@@ -498,10 +505,10 @@ static VALUE close_portal(VALUE self, VALUE name)
 static bool owns(VALUE self, VALUE prepared)
 {
     const struct postgresql_statement *statement = postgresql_statement_of(prepared);
-    return statement->pending_closes == postgresql_link_of(self)->base.pending_closes;
+    return statement->pending_closes == postgresql_protocol_of(self)->base.pending_closes;
 }
 
-/* call-seq: link.owns?(prepared) -> true or false */
+/* call-seq: protocol.owns?(prepared) -> true or false */
 static VALUE owns_p(VALUE self, VALUE prepared)
 {
     return owns(self, prepared) ? Qtrue : Qfalse;
@@ -509,46 +516,46 @@ static VALUE owns_p(VALUE self, VALUE prepared)
 
 static VALUE flush_closes_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
-    postgresql_queue_pending_closes(link);
-    stream_flush(stream_of(link->base.stream));
-    link->base.closes = 0;
+    struct postgresql_protocol *protocol = exchange->protocol;
+    postgresql_queue_pending_closes(protocol);
+    stream_flush(stream_of(protocol->base.stream));
+    protocol->base.closes = 0;
     return Qnil;
 }
 
-/* call-seq: link.flush_closes. Sends them in a packet of their own. */
+/* call-seq: protocol.flush_closes. Sends them in a packet of their own. */
 static VALUE flush_closes(VALUE self)
 {
     struct db_exchange exchange = {.self = self, .body = flush_closes_body, .unasked = true};
     return postgresql_exchange(&exchange);
 }
 
-/* @api private link.forget_statements: the server has closed them all. */
+/* @api private protocol.forget_statements: the server has closed them all. */
 static VALUE forget_statements(VALUE self)
 {
-    db_link_forget_statements(&postgresql_link_of(self)->base);
+    db_protocol_forget_statements(&postgresql_protocol_of(self)->base);
     return Qnil;
 }
 
-/* @api private link.tag = text: for the names of statements, 16 bytes at most */
+/* @api private protocol.tag = text: for the names of statements, 16 bytes at most */
 static VALUE set_tag(VALUE self, VALUE text)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     StringValue(text);
-    if ((size_t)RSTRING_LEN(text) >= sizeof(link->tag)) rb_raise(rb_eArgError, "a tag has 16 bytes at most");
-    memcpy(link->tag, RSTRING_PTR(text), (size_t)RSTRING_LEN(text));
-    link->tag[RSTRING_LEN(text)] = '\0';
+    if ((size_t)RSTRING_LEN(text) >= sizeof(protocol->tag)) rb_raise(rb_eArgError, "a tag has 16 bytes at most");
+    memcpy(protocol->tag, RSTRING_PTR(text), (size_t)RSTRING_LEN(text));
+    protocol->tag[RSTRING_LEN(text)] = '\0';
     return text;
 }
 
-/* @api private link.skip_names(count): the next statement's name is by so many further. */
+/* @api private protocol.skip_names(count): the next statement's name is by so many further. */
 static VALUE skip_names(VALUE self, VALUE count)
 {
-    postgresql_link_of(self)->names += NUM2UINT(count);
+    postgresql_protocol_of(self)->names += NUM2UINT(count);
     return count;
 }
 
-/* @api private Link.sanitize(text) -> String. Control characters are shown as \\xNN. */
+/* @api private Protocol.sanitize(text) -> String. Control characters are shown as \\xNN. */
 static VALUE sanitize(VALUE klass, VALUE text)
 {
     (void)klass;
@@ -556,7 +563,7 @@ static VALUE sanitize(VALUE klass, VALUE text)
     return postgresql_text(postgresql_span_of(text));
 }
 
-/* @api private Link.load_classes: once those that values are made of are loaded */
+/* @api private Protocol.load_classes: once those that values are made of are loaded */
 static VALUE load_classes(VALUE klass)
 {
     postgresql_parameters_classes();
@@ -568,50 +575,50 @@ static VALUE load_classes(VALUE klass)
 
 static struct db_operations operations = {.is_plain = postgresql_is_plain,
                                           .in_transaction = in_transaction,
-                                          .is_closed = db_link_is_closed,
-                                          .is_forked = db_link_is_forked,
+                                          .is_closed = db_protocol_is_closed,
+                                          .is_forked = db_protocol_is_forked,
                                           .may_run = owns,
                                           .query = run_new,
                                           .run = postgresql_run};
 
 void postgresql_commands_init(void)
 {
-    VALUE link = postgresql_cLink;
-    db_operations_of(link, &operations);
-    rb_define_singleton_method(link, "load_classes", load_classes, 0);
-    rb_define_singleton_method(link, "sanitize", sanitize, 1);
-    rb_define_method(link, "open", open_link, 2);
-    rb_define_method(link, "textual=", set_textual, 1);
-    rb_define_method(link, "textual?", textual_p, 0);
-    rb_define_method(link, "local?", local_p, 0);
-    rb_define_method(link, "note_setting", note_setting, 2);
-    rb_define_method(link, "backslashes?", backslashes_p, 0);
-    rb_define_method(link, "tag=", set_tag, 1);
-    rb_define_method(link, "skip_names", skip_names, 1);
-    rb_define_method(link, "in_transaction?", in_transaction_p, 0);
-    rb_define_method(link, "failed?", failed_p, 0);
-    rb_define_method(link, "suspended?", suspended_p, 0);
-    rb_define_method(link, "settings", settings, 0);
-    rb_define_method(link, "notices", notices, 0);
-    rb_define_method(link, "notifications", notifications, 0);
-    rb_define_method(link, "notification", notification, 0);
-    rb_define_method(link, "noticing=", set_noticing, 1);
-    rb_define_method(link, "consume_input", consume_input, 0);
-    rb_define_method(link, "wait_for_more", wait_for_more, 1);
-    rb_define_method(link, "parameter_types", parameter_types, 2);
-    rb_define_method(link, "send_new", send_new, 2);
-    rb_define_method(link, "receive", receive, 0);
-    rb_define_method(link, "run_new", run_new, 2);
-    rb_define_method(link, "run_own", run_own, 2);
-    rb_define_method(link, "open_portal", open_portal, 4);
-    rb_define_method(link, "fetch", fetch, 3);
-    rb_define_method(link, "run_named", run_named, 2);
-    rb_define_method(link, "prepare", prepare, 1);
-    rb_define_method(link, "run", postgresql_run, 2);
-    rb_define_method(link, "run_text", run_text, 1);
-    rb_define_method(link, "close_later", close_later, 1);
-    rb_define_method(link, "close_portal", close_portal, 1);
-    rb_define_method(link, "owns?", owns_p, 1);
-    rb_define_method(link, "flush_closes", flush_closes, 0);
-    rb_define_method(link, "forget_statements", forget_statements, 0);
+    VALUE protocol = postgresql_cProtocol;
+    db_operations_of(protocol, &operations);
+    rb_define_singleton_method(protocol, "load_classes", load_classes, 0);
+    rb_define_singleton_method(protocol, "sanitize", sanitize, 1);
+    rb_define_method(protocol, "open", open_protocol, 2);
+    rb_define_method(protocol, "textual=", set_textual, 1);
+    rb_define_method(protocol, "textual?", textual_p, 0);
+    rb_define_method(protocol, "local?", local_p, 0);
+    rb_define_method(protocol, "note_setting", note_setting, 2);
+    rb_define_method(protocol, "backslashes?", backslashes_p, 0);
+    rb_define_method(protocol, "tag=", set_tag, 1);
+    rb_define_method(protocol, "skip_names", skip_names, 1);
+    rb_define_method(protocol, "in_transaction?", in_transaction_p, 0);
+    rb_define_method(protocol, "failed?", failed_p, 0);
+    rb_define_method(protocol, "suspended?", suspended_p, 0);
+    rb_define_method(protocol, "settings", settings, 0);
+    rb_define_method(protocol, "notices", notices, 0);
+    rb_define_method(protocol, "notifications", notifications, 0);
+    rb_define_method(protocol, "notification", notification, 0);
+    rb_define_method(protocol, "noticing=", set_noticing, 1);
+    rb_define_method(protocol, "consume_input", consume_input, 0);
+    rb_define_method(protocol, "wait_for_more", wait_for_more, 1);
+    rb_define_method(protocol, "parameter_types", parameter_types, 2);
+    rb_define_method(protocol, "send_new", send_new, 2);
+    rb_define_method(protocol, "receive", receive, 0);
+    rb_define_method(protocol, "run_new", run_new, 2);
+    rb_define_method(protocol, "run_own", run_own, 2);
+    rb_define_method(protocol, "open_portal", open_portal, 4);
+    rb_define_method(protocol, "fetch", fetch, 3);
+    rb_define_method(protocol, "run_named", run_named, 2);
+    rb_define_method(protocol, "prepare", prepare, 1);
+    rb_define_method(protocol, "run", postgresql_run, 2);
+    rb_define_method(protocol, "run_text", run_text, 1);
+    rb_define_method(protocol, "close_later", close_later, 1);
+    rb_define_method(protocol, "close_portal", close_portal, 1);
+    rb_define_method(protocol, "owns?", owns_p, 1);
+    rb_define_method(protocol, "flush_closes", flush_closes, 0);
+    rb_define_method(protocol, "forget_statements", forget_statements, 0);
 }

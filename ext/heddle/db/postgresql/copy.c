@@ -9,7 +9,7 @@
 static void postgresql_copy_mark(void *pointer)
 {
     const struct postgresql_copy *copy = pointer;
-    rb_gc_mark_movable(copy->link);
+    rb_gc_mark_movable(copy->protocol);
     rb_gc_mark(copy->null); // the forms point into it
     rb_gc_mark_movable(copy->error);
     rb_gc_mark_movable(copy->described);
@@ -19,7 +19,7 @@ static void postgresql_copy_mark(void *pointer)
 static void postgresql_copy_compact(void *pointer)
 {
     struct postgresql_copy *copy = pointer;
-    copy->link = rb_gc_location(copy->link);
+    copy->protocol = rb_gc_location(copy->protocol);
     copy->error = rb_gc_location(copy->error);
     copy->described = rb_gc_location(copy->described);
     copy->converter = rb_gc_location(copy->converter);
@@ -75,8 +75,8 @@ static bool begin_copy(struct pg_sql_scan *scan, VALUE sql, bool backslashes, bo
     return true;
 }
 
-/* @api private link.copy_options(sql) -> Array of String: the tokens behind FROM STDIN or TO STDOUT, and in front of
- * them "binary" for COPY BINARY */
+/* @api private protocol.copy_options(sql) -> Array of String: the tokens behind FROM STDIN or TO STDOUT, and in front
+ * of them "binary" for COPY BINARY */
 static VALUE copy_options(VALUE self, VALUE sql)
 {
     sql = postgresql_sql_string(sql);
@@ -85,7 +85,7 @@ static VALUE copy_options(VALUE self, VALUE sql)
     bool behind = false, binary;
     size_t depth = 0;
     bool direction = false; // the word before is FROM or TO
-    if (!begin_copy(&scan, sql, postgresql_link_of(self)->backslashes, &binary)) return options;
+    if (!begin_copy(&scan, sql, postgresql_protocol_of(self)->backslashes, &binary)) return options;
     if (binary) rb_ary_push(options, rb_utf8_str_new_cstr("binary"));
     for (; scan.token != PG_SQL_END; pg_sql_next(&scan)) {
         if (behind) rb_ary_push(options, rb_utf8_str_new((const char *)scan.text.at, (long)scan.text.length));
@@ -134,14 +134,14 @@ static VALUE query_text(struct pg_sql_scan *scan)
     return Qnil;
 }
 
-/* @api private link.copy_target(sql) -> [table, Array of the columns or nil], or [query, false]: what a COPY is from or
- * to, as the statement has it. nil if it cannot be told. */
+/* @api private protocol.copy_target(sql) -> [table, Array of the columns or nil], or [query, false]: what a COPY is
+ * from or to, as the statement has it. nil if it cannot be told. */
 static VALUE copy_target(VALUE self, VALUE sql)
 {
     sql = postgresql_sql_string(sql);
     struct pg_sql_scan scan;
     bool binary;
-    if (!begin_copy(&scan, sql, postgresql_link_of(self)->backslashes, &binary)) return Qnil;
+    if (!begin_copy(&scan, sql, postgresql_protocol_of(self)->backslashes, &binary)) return Qnil;
     VALUE target = Qnil, columns = Qfalse;
     if (scan.token == PG_SQL_OPEN) {
         target = query_text(&scan);
@@ -161,69 +161,70 @@ static VALUE copy_target(VALUE self, VALUE sql)
 
 // ---- replies
 
-static void ended(struct postgresql_link *link)
+static void ended(struct postgresql_protocol *protocol)
 {
-    postgresql_become(link, POSTGRESQL_EXTENDED);
-    db_link_replied(&link->base, stream_of(link->base.stream));
+    postgresql_become(protocol, POSTGRESQL_EXTENDED);
+    db_protocol_replied(&protocol->base, stream_of(protocol->base.stream));
 }
 
-bool postgresql_copy_read_end(struct postgresql_link *link, struct pg_message message, struct postgresql_copy_end *end)
+bool postgresql_copy_read_end(struct postgresql_protocol *protocol, struct pg_message message,
+                              struct postgresql_copy_end *end)
 {
     struct pg_command command;
     switch (message.type) {
     case PG_READY_FOR_QUERY:
-        if (!pg_ready_for_query(message.p, message.end, &link->transaction))
-            db_link_violated(&link->base, "sent a malformed state of the transaction");
-        ended(link);
+        if (!pg_ready_for_query(message.p, message.end, &protocol->transaction))
+            db_protocol_violated(&protocol->base, "sent a malformed state of the transaction");
+        ended(protocol);
         return false;
     case PG_COMMAND_COMPLETE:
         if (!pg_command(message.p, message.end, &command))
-            db_link_violated(&link->base, "sent a malformed end of a statement");
+            db_protocol_violated(&protocol->base, "sent a malformed end of a statement");
         end->counted = true;
         end->rows = command.counted ? command.rows : 0;
         return true;
     case PG_ERROR_RESPONSE:
         if (NIL_P(end->error) || postgresql_is_fatal(message)) end->error = postgresql_error_value(message);
         return !postgresql_is_fatal(message);
-    default: db_link_violated(&link->base, "sent a message that has no place in a COPY");
+    default: db_protocol_violated(&protocol->base, "sent a message that has no place in a COPY");
     }
 }
 
-void postgresql_copy_read_to_end(struct postgresql_link *link, struct postgresql_copy_end *end)
+void postgresql_copy_read_to_end(struct postgresql_protocol *protocol, struct postgresql_copy_end *end)
 {
-    while (postgresql_copy_read_end(link, postgresql_message(link), end))
+    while (postgresql_copy_read_end(protocol, postgresql_message(protocol), end))
         continue;
-    if (NIL_P(end->error) && !end->counted) db_link_violated(&link->base, "ended a COPY without its end");
+    if (NIL_P(end->error) && !end->counted) db_protocol_violated(&protocol->base, "ended a COPY without its end");
 }
 
 static VALUE start_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     VALUE sql = exchange->arguments[0];
     bool into = RTEST(exchange->arguments[1]);
     exchange->unsent = true;
-    postgresql_check(
-        pg_put_query(&link->request, (struct pg_span){(const uint8_t *)RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql)}));
+    postgresql_check(pg_put_query(&protocol->request,
+                                  (struct pg_span){(const uint8_t *)RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql)}));
     exchange->unsent = false;
-    postgresql_ask(link);
-    postgresql_become(link, POSTGRESQL_SIMPLE);
-    struct pg_message message = postgresql_message(link);
+    postgresql_ask(protocol);
+    postgresql_become(protocol, POSTGRESQL_SIMPLE);
+    struct pg_message message = postgresql_message(protocol);
     while (message.type == PG_CLOSE_COMPLETE) // of statements whose Close went ahead
-        message = postgresql_message(link);
+        message = postgresql_message(protocol);
     if (message.type != (into ? PG_COPY_IN_RESPONSE : PG_COPY_OUT_RESPONSE)) {
         struct postgresql_copy_end end = {.error = Qnil};
-        if (message.type != PG_ERROR_RESPONSE) db_link_violated(&link->base, "did not begin the COPY");
-        if (postgresql_copy_read_end(link, message, &end)) postgresql_copy_read_to_end(link, &end);
+        if (message.type != PG_ERROR_RESPONSE) db_protocol_violated(&protocol->base, "did not begin the COPY");
+        if (postgresql_copy_read_end(protocol, message, &end)) postgresql_copy_read_to_end(protocol, &end);
         return end.error;
     }
     struct pg_copy copy;
     if (!pg_copy_response(message.p, message.end, &copy))
-        db_link_violated(&link->base, "sent a malformed beginning of a COPY");
-    postgresql_become(link, into ? POSTGRESQL_COPY_IN : POSTGRESQL_COPY_OUT);
+        db_protocol_violated(&protocol->base, "sent a malformed beginning of a COPY");
+    postgresql_become(protocol, into ? POSTGRESQL_COPY_IN : POSTGRESQL_COPY_OUT);
     return rb_assoc_new(UINT2NUM(copy.columns), copy.format == PG_BINARY ? Qtrue : Qfalse);
 }
 
-/* @api private link.start_copy(sql, into) -> [columns, binary] or an error */
+/* @api private protocol.start_copy(sql, into) -> [columns, binary] or an error */
 static VALUE start_copy(VALUE self, VALUE sql, VALUE into)
 {
     return postgresql_exchange_with(self, start_body, postgresql_sql_string(sql), into);
@@ -231,34 +232,34 @@ static VALUE start_copy(VALUE self, VALUE sql, VALUE into)
 
 static VALUE describe_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     static const struct pg_span unnamed = {(const uint8_t *)"", 0};
     exchange->unsent = true;
-    postgresql_check(pg_put_parse(&link->request, unnamed, postgresql_span_of(exchange->arguments[0]), NULL, 0));
-    postgresql_check(pg_put_describe(&link->request, PG_STATEMENT, unnamed));
-    postgresql_check(pg_put_sync(&link->request));
+    postgresql_check(pg_put_parse(&protocol->request, unnamed, postgresql_span_of(exchange->arguments[0]), NULL, 0));
+    postgresql_check(pg_put_describe(&protocol->request, PG_STATEMENT, unnamed));
+    postgresql_check(pg_put_sync(&protocol->request));
     exchange->unsent = false;
-    postgresql_ask(link);
+    postgresql_ask(protocol);
     VALUE columns = Qnil;
     struct postgresql_copy_end end = {.error = Qnil};
     for (;;) {
-        struct pg_message message = postgresql_message(link);
+        struct pg_message message = postgresql_message(protocol);
         switch (message.type) {
         case PG_CLOSE_COMPLETE: // of statements whose Close went ahead
         case PG_PARSE_COMPLETE:
         case PG_PARAMETER_DESCRIPTION:
         case PG_NO_DATA: continue;
-        case PG_ROW_DESCRIPTION: columns = postgresql_columns_new(link, message); continue;
-        case PG_COMMAND_COMPLETE: db_link_violated(&link->base, "completed a statement that was not executed");
+        case PG_ROW_DESCRIPTION: columns = postgresql_columns_new(protocol, message); continue;
+        case PG_COMMAND_COMPLETE: db_protocol_violated(&protocol->base, "completed a statement that was not executed");
         default:
-            if (postgresql_copy_read_end(link, message, &end)) continue;
+            if (postgresql_copy_read_end(protocol, message, &end)) continue;
         }
         return NIL_P(end.error) ? columns : end.error;
     }
 }
 
-/* @api private link.describe(sql) -> Columns, nil or an error: the columns of what the statement would return. Nothing
- * is executed, and the text is the server's own, without placeholders. */
+/* @api private protocol.describe(sql) -> Columns, nil or an error: the columns of what the statement would return.
+ * Nothing is executed, and the text is the server's own, without placeholders. */
 static VALUE describe(VALUE self, VALUE sql)
 {
     return postgresql_exchange_with(self, describe_body, postgresql_sql_string(sql), Qnil);
@@ -272,12 +273,12 @@ static uint8_t byte_of(VALUE hash, const char *name, uint8_t usual)
     return (uint8_t)*RSTRING_PTR(string);
 }
 
-VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
+VALUE postgresql_copy_new(VALUE klass, VALUE protocol, VALUE columns, VALUE options)
 {
     struct postgresql_copy *copy;
     VALUE self = TypedData_Make_Struct(klass, struct postgresql_copy, &copy_type, copy);
-    postgresql_link_of(link);
-    RB_OBJ_WRITE(self, &copy->link, link);
+    postgresql_protocol_of(protocol);
+    RB_OBJ_WRITE(self, &copy->protocol, protocol);
     copy->null = copy->error = copy->described = copy->converter = Qnil;
     copy->buffer.grow = postgresql_grow;
     copy->columns = NUM2UINT(columns);
@@ -289,7 +290,7 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
     if (copy->form == POSTGRESQL_COPY_BINARY && !NIL_P(described)) {
         const struct postgresql_columns *types = postgresql_columns_of(described);
         for (uint32_t i = 0; i < types->count; i++)
-            postgresql_column_known(postgresql_link_of(link), described, i);
+            postgresql_column_known(postgresql_protocol_of(protocol), described, i);
         RB_OBJ_WRITE(self, &copy->described, described);
         RB_OBJ_WRITE(self, &copy->converter, rb_hash_lookup(options, ID2SYM(rb_intern("converter"))));
     }
@@ -315,8 +316,8 @@ VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options)
 
 void postgresql_copy_init(void)
 {
-    rb_define_method(postgresql_cLink, "copy_options", copy_options, 1);
-    rb_define_method(postgresql_cLink, "copy_target", copy_target, 1);
-    rb_define_method(postgresql_cLink, "describe", describe, 1);
-    rb_define_method(postgresql_cLink, "start_copy", start_copy, 2);
+    rb_define_method(postgresql_cProtocol, "copy_options", copy_options, 1);
+    rb_define_method(postgresql_cProtocol, "copy_target", copy_target, 1);
+    rb_define_method(postgresql_cProtocol, "describe", describe, 1);
+    rb_define_method(postgresql_cProtocol, "start_copy", start_copy, 2);
 }

@@ -1,16 +1,17 @@
 // COPY between the server and the client, by a simple Query (section "COPY Operations" of the protocol). The block of
-// the caller runs in the middle: each piece of data is an exchange of its own, and the link owes its reply until the
-// server's ReadyForQuery. copy.c has the beginning and the end, copy_in.c and copy_out.c the data of each direction.
+// the caller runs in the middle: each piece of data is an exchange of its own, and the connection owes its reply until
+// the server's ReadyForQuery. copy.c has the beginning and the end, copy_in.c and copy_out.c the data of each
+// direction.
 #ifndef HEDDLE_DB_POSTGRESQL_COPY_H
 #define HEDDLE_DB_POSTGRESQL_COPY_H
 
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 #include "wire/postgresql/copy.h"
 
 enum postgresql_copy_form { POSTGRESQL_COPY_TEXT, POSTGRESQL_COPY_CSV, POSTGRESQL_COPY_BINARY };
 
 struct postgresql_copy {
-    VALUE link;
+    VALUE protocol;
     VALUE null;              // the text of NULL; the forms point into it
     VALUE error;             // the server's, or nil
     VALUE described;         // of the binary form: the Columns; nil if they are not known
@@ -39,7 +40,7 @@ struct postgresql_copy *postgresql_copy_of(VALUE self);
 
 // A COPY that the server has begun, as an object of the class. Options: format (:text, :csv, :binary), delimiter, null,
 // quote, escape, encoding (one that is not UTF-8), header, raw; described (Columns) and converter, of the binary form.
-VALUE postgresql_copy_new(VALUE klass, VALUE link, VALUE columns, VALUE options);
+VALUE postgresql_copy_new(VALUE klass, VALUE protocol, VALUE columns, VALUE options);
 
 // What is left of the reply: its count of rows, or the server's error.
 struct postgresql_copy_end {
@@ -49,19 +50,20 @@ struct postgresql_copy_end {
 };
 
 // Reads one message of the end; false after the last one.
-bool postgresql_copy_read_end(struct postgresql_link *link, struct pg_message message, struct postgresql_copy_end *end);
-void postgresql_copy_read_to_end(struct postgresql_link *link, struct postgresql_copy_end *end);
+bool postgresql_copy_read_end(struct postgresql_protocol *protocol, struct pg_message message,
+                              struct postgresql_copy_end *end);
+void postgresql_copy_read_to_end(struct postgresql_protocol *protocol, struct postgresql_copy_end *end);
 
 // ---- copy_values.c: values in the binary form
 
 // Puts a value in the type's binary form, with its length, without running Ruby code. Returns false, and puts nothing,
 // for a value that Ruby code must convert or refuse.
-bool postgresql_copy_put_plain(const struct postgresql_link *link, struct pg_buffer *buffer, enum postgresql_kind kind,
-                               VALUE value, enum pg_written *written);
+bool postgresql_copy_put_plain(const struct postgresql_protocol *protocol, struct pg_buffer *buffer,
+                               enum postgresql_kind kind, VALUE value, enum pg_written *written);
 
 // The values of a tuple, by the types of the columns. Runs Ruby code: not within an exchange. Keep the tuple on the
 // stack.
-VALUE postgresql_copy_typed_row(struct postgresql_link *link, VALUE tuple, VALUE described);
+VALUE postgresql_copy_typed_row(struct postgresql_protocol *protocol, VALUE tuple, VALUE described);
 
 void postgresql_copy_values_init(void);
 void postgresql_copy_in_init(void);

@@ -39,7 +39,7 @@ static VALUE text_of(const struct postgresql_copy *copy, VALUE value, long numbe
     }
     if (RB_FLOAT_TYPE_P(value) || RB_INTEGER_TYPE_P(value)) return rb_obj_as_string(value);
     if (NIL_P(mParameters)) mParameters = db_class("Heddle::DB::PostgreSQL::Parameters");
-    VALUE local = postgresql_link_of(copy->link)->local ? Qtrue : Qfalse;
+    VALUE local = postgresql_protocol_of(copy->protocol)->local ? Qtrue : Qfalse;
     VALUE pair = rb_funcall(mParameters, id_convert, 3, value, local, LONG2NUM(number));
     Check_Type(pair, T_ARRAY);
     if (RARRAY_LEN(pair) == 1 && !converted) return text_of(copy, rb_ary_entry(pair, 0), number, true);
@@ -131,7 +131,7 @@ static bool put_row(struct postgresql_copy *copy, VALUE row, bool made)
         written = put_between(copy, i == 0);
         if (written) break;
         VALUE value = RARRAY_AREF(row, i);
-        bool known = types ? postgresql_copy_put_plain(postgresql_link_of(copy->link), &copy->buffer,
+        bool known = types ? postgresql_copy_put_plain(postgresql_protocol_of(copy->protocol), &copy->buffer,
                                                        types->columns[i].type.kind, value, &written)
                            : put_value(copy, value, count == 1, made, &written);
         if (!known) {
@@ -192,24 +192,24 @@ static void append_data(struct postgresql_copy *copy)
     if (copy->buffer.length > copy->whole) copy->buffer.length = copy->whole;
     if (copy->buffer.length <= PG_HEADER) return;
     postgresql_check(pg_copy_data_end(&copy->buffer, 0));
-    stream_append(stream_of(postgresql_link_of(copy->link)->base.stream), copy->buffer.at, copy->buffer.length);
+    stream_append(stream_of(postgresql_protocol_of(copy->protocol)->base.stream), copy->buffer.at, copy->buffer.length);
     copy->buffer.length = copy->whole = 0;
 }
 
 // The server may have refused the data by now, and ignores what is sent then.
 static VALUE flush_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     struct postgresql_copy *copy = postgresql_copy_of(exchange->arguments[0]);
-    struct stream *stream = stream_of(link->base.stream);
+    struct stream *stream = stream_of(protocol->base.stream);
     append_data(copy);
     stream_flush(stream);
-    enum postgresql_arrived arrived = postgresql_consume_input(link);
+    enum postgresql_arrived arrived = postgresql_consume_input(protocol);
     if (arrived == POSTGRESQL_GONE) stream_need(stream, 1);
     if (arrived != POSTGRESQL_MESSAGE) return Qnil;
     struct postgresql_copy_end end = {.error = Qnil};
-    postgresql_copy_read_to_end(link, &end);
-    if (NIL_P(end.error)) db_link_violated(&link->base, "ended a COPY that was going on");
+    postgresql_copy_read_to_end(protocol, &end);
+    if (NIL_P(end.error)) db_protocol_violated(&protocol->base, "ended a COPY that was going on");
     RB_OBJ_WRITE(exchange->arguments[0], &copy->error, end.error);
     copy->ended = true;
     return Qnil;
@@ -223,7 +223,7 @@ static void check_open(struct postgresql_copy *copy)
 
 static void flush(VALUE self, struct postgresql_copy *copy)
 {
-    struct db_exchange exchange = {.self = copy->link, .body = flush_body, .arguments = {self}};
+    struct db_exchange exchange = {.self = copy->protocol, .body = flush_body, .arguments = {self}};
     postgresql_exchange(&exchange);
     if (!NIL_P(copy->error)) rb_exc_raise(copy->error);
 }
@@ -301,7 +301,7 @@ static VALUE write_copied(VALUE self, VALUE bytes)
 
 static VALUE finish_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     struct postgresql_copy *copy = postgresql_copy_of(exchange->arguments[0]);
     VALUE reason = exchange->arguments[1];
     copy->ended = true;
@@ -312,15 +312,15 @@ static VALUE finish_body(struct db_exchange *exchange)
             copy->whole = copy->buffer.length;
         }
         append_data(copy);
-        postgresql_check(pg_put_copy_done(&link->request));
+        postgresql_check(pg_put_copy_done(&protocol->request));
     } else {
-        postgresql_copy_put_refusal(&link->request, StringValueCStr(reason));
+        postgresql_copy_put_refusal(&protocol->request, StringValueCStr(reason));
     }
-    stream_append(stream_of(link->base.stream), link->request.at, link->request.length);
-    link->request.length = 0;
+    stream_append(stream_of(protocol->base.stream), protocol->request.at, protocol->request.length);
+    protocol->request.length = 0;
     struct postgresql_copy_end end = {.error = Qnil};
-    postgresql_copy_read_to_end(link, &end);
-    if (NIL_P(end.error) && !NIL_P(reason)) db_link_violated(&link->base, "completed a COPY that was given up");
+    postgresql_copy_read_to_end(protocol, &end);
+    if (NIL_P(end.error) && !NIL_P(reason)) db_protocol_violated(&protocol->base, "completed a COPY that was given up");
     return NIL_P(end.error) ? ULL2NUM(end.rows) : end.error;
 }
 
@@ -330,14 +330,14 @@ static VALUE finish(VALUE self, VALUE reason)
     struct postgresql_copy *copy = postgresql_copy_of(self);
     if (!NIL_P(copy->error)) return copy->error;
     if (copy->ended) rb_raise(rb_eRuntimeError, "the COPY has ended");
-    struct db_exchange exchange = {.self = copy->link, .body = finish_body, .arguments = {self, reason}};
+    struct db_exchange exchange = {.self = copy->protocol, .body = finish_body, .arguments = {self, reason}};
     return postgresql_exchange(&exchange);
 }
 
-/* @api private CopyIn.of(link, columns, options) */
-static VALUE copy_in_of(VALUE klass, VALUE link, VALUE columns, VALUE options)
+/* @api private CopyIn.of(protocol, columns, options) */
+static VALUE copy_in_of(VALUE klass, VALUE protocol, VALUE columns, VALUE options)
 {
-    return postgresql_copy_new(klass, link, columns, options);
+    return postgresql_copy_new(klass, protocol, columns, options);
 }
 
 void postgresql_copy_in_init(void)

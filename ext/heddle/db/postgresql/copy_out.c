@@ -35,27 +35,28 @@ static VALUE line_values(struct postgresql_copy *copy, struct pg_span line)
 }
 
 // Without described columns, the server's own bytes.
-static VALUE tuple_values(struct postgresql_link *link, struct pg_span tuple, VALUE described)
+static VALUE tuple_values(struct postgresql_protocol *protocol, struct pg_span tuple, VALUE described)
 {
     struct pg_row row;
     struct pg_span value;
-    if (!pg_row_begin(tuple.at, tuple.at + tuple.length, &row)) db_link_violated(&link->base, "sent a malformed row");
+    if (!pg_row_begin(tuple.at, tuple.at + tuple.length, &row))
+        db_protocol_violated(&protocol->base, "sent a malformed row");
     if (!NIL_P(described)) { // its values are made after the exchange: Ruby code may run then
         if (row.count != postgresql_columns_of(described)->count)
-            db_link_violated(&link->base, "sent a row with other columns than it had described");
+            db_protocol_violated(&protocol->base, "sent a row with other columns than it had described");
         return rb_str_new((const char *)tuple.at, (long)tuple.length);
     }
     VALUE values = rb_ary_new_capa(row.count);
     while (pg_row_next(&row, &value))
         rb_ary_push(values, value.at ? rb_str_new((const char *)value.at, (long)value.length) : Qnil);
-    if (!pg_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
+    if (!pg_row_complete(&row)) db_protocol_violated(&protocol->base, "sent a malformed row");
     return values;
 }
 
 // Takes one row from the bytes; Qundef for none.
 static VALUE take_row(struct postgresql_copy *copy, const uint8_t *p, const uint8_t *end, const uint8_t **next)
 {
-    struct postgresql_link *link = postgresql_link_of(copy->link);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(copy->protocol);
     struct pg_span span;
     bool last = copy->done, end_of_data = false;
     enum pg_parsed parsed;
@@ -73,12 +74,12 @@ static VALUE take_row(struct postgresql_copy *copy, const uint8_t *p, const uint
                      ? pg_copy_csv_record(&copy->csv, p, end, last, &copy->scan, &span, next, &end_of_data)
                      : pg_copy_text_line(p, end, last, &copy->scan, &span, next, &end_of_data);
     }
-    if (parsed == PG_INVALID) db_link_violated(&link->base, "sent a malformed row of a COPY");
+    if (parsed == PG_INVALID) db_protocol_violated(&protocol->base, "sent a malformed row of a COPY");
     if (parsed == PG_MORE) return Qundef;
-    if (copy->form == POSTGRESQL_COPY_BINARY) return span.at ? tuple_values(link, span, copy->described) : Qnil;
+    if (copy->form == POSTGRESQL_COPY_BINARY) return span.at ? tuple_values(protocol, span, copy->described) : Qnil;
     VALUE row = end_of_data && copy->form == POSTGRESQL_COPY_TEXT ? Qnil : line_values(copy, span);
     if (!NIL_P(row) && (uint32_t)RARRAY_LEN(row) != copy->columns)
-        db_link_violated(&link->base, "sent a row with other columns than it said");
+        db_protocol_violated(&protocol->base, "sent a row with other columns than it said");
     return row;
 }
 
@@ -107,7 +108,7 @@ static void postgresql_copy_keep(struct postgresql_copy *copy, const uint8_t *p,
     if (copy->start) memmove(buffer->at, buffer->at + copy->start, buffer->length -= copy->start);
     copy->start = 0;
     if (buffer->length + length > PG_MESSAGE_MOST)
-        db_link_violated(&postgresql_link_of(copy->link)->base, "sent a row of more than 1 GiB");
+        db_protocol_violated(&postgresql_protocol_of(copy->protocol)->base, "sent a row of more than 1 GiB");
     postgresql_check(pg_put_bytes(buffer, p, length));
 }
 
@@ -130,7 +131,7 @@ static size_t take_rows(struct postgresql_copy *copy, const uint8_t *p, const ui
         if (p == end) buffer->length = copy->start = 0;
     }
     if (copy->done && !copy->more && buffer->length)
-        db_link_violated(&postgresql_link_of(copy->link)->base, "ended a COPY in the middle of a row");
+        db_protocol_violated(&postgresql_protocol_of(copy->protocol)->base, "ended a COPY in the middle of a row");
     return again;
 }
 
@@ -144,18 +145,18 @@ static VALUE bytes_of(const struct postgresql_copy *copy, struct pg_message mess
 
 static VALUE rows_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     struct postgresql_copy *copy = postgresql_copy_of(exchange->arguments[0]);
-    struct stream *stream = stream_of(link->base.stream);
+    struct stream *stream = stream_of(protocol->base.stream);
     VALUE batch = rb_ary_new();
     size_t bytes = 0;
     struct postgresql_copy_end end = {.error = copy->error};
     size_t again = copy->more ? take_rows(copy, NULL, NULL, batch) : 0;
     again += ROW_COST * (size_t)RARRAY_LEN(batch);
-    while (!copy->more && (!RARRAY_LEN(batch) ||
-                           (RARRAY_LEN(batch) < BATCH_ROWS && bytes < BATCH_BYTES && postgresql_has_message(link)))) {
+    while (!copy->more && (!RARRAY_LEN(batch) || (RARRAY_LEN(batch) < BATCH_ROWS && bytes < BATCH_BYTES &&
+                                                  postgresql_has_message(protocol)))) {
         stream_parsed(stream, again);
-        struct pg_message message = postgresql_message(link);
+        struct pg_message message = postgresql_message(protocol);
         if (message.type == PG_COPY_DATA && !copy->done) {
             bytes += message.whole;
             if (copy->raw) {
@@ -167,12 +168,13 @@ static VALUE rows_body(struct db_exchange *exchange)
             copy->done = true;
             take_rows(copy, NULL, NULL, batch);
         } else {
-            bool more = postgresql_copy_read_end(link, message, &end);
+            bool more = postgresql_copy_read_end(protocol, message, &end);
             RB_OBJ_WRITE(exchange->arguments[0], &copy->error, end.error);
             if (end.counted) copy->rows = end.rows;
             if (!more) {
                 copy->ended = true;
-                if (NIL_P(end.error) && !copy->done) db_link_violated(&link->base, "ended a COPY without its end");
+                if (NIL_P(end.error) && !copy->done)
+                    db_protocol_violated(&protocol->base, "ended a COPY without its end");
                 break;
             }
         }
@@ -186,12 +188,12 @@ static VALUE rows(VALUE self)
 {
     struct postgresql_copy *copy = postgresql_copy_of(self);
     if (copy->ended) return Qnil;
-    struct db_exchange exchange = {.self = copy->link, .body = rows_body, .arguments = {self}};
+    struct db_exchange exchange = {.self = copy->protocol, .body = rows_body, .arguments = {self}};
     VALUE batch = postgresql_exchange(&exchange);
     if (!NIL_P(copy->described) && !copy->raw) {
-        struct postgresql_link *link = postgresql_link_of(copy->link);
+        struct postgresql_protocol *protocol = postgresql_protocol_of(copy->protocol);
         for (long i = 0; i < RARRAY_LEN(batch); i++)
-            rb_ary_store(batch, i, postgresql_copy_typed_row(link, RARRAY_AREF(batch, i), copy->described));
+            rb_ary_store(batch, i, postgresql_copy_typed_row(protocol, RARRAY_AREF(batch, i), copy->described));
     }
     return RARRAY_LEN(batch) ? batch : Qnil;
 }
@@ -203,10 +205,10 @@ static VALUE result(VALUE self)
     return NIL_P(copy->error) ? ULL2NUM(copy->rows) : copy->error;
 }
 
-/* @api private CopyOut.of(link, columns, options) */
-static VALUE copy_out_of(VALUE klass, VALUE link, VALUE columns, VALUE options)
+/* @api private CopyOut.of(protocol, columns, options) */
+static VALUE copy_out_of(VALUE klass, VALUE protocol, VALUE columns, VALUE options)
 {
-    return postgresql_copy_new(klass, link, columns, options);
+    return postgresql_copy_new(klass, protocol, columns, options);
 }
 
 void postgresql_copy_out_init(void)

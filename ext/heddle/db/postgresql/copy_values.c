@@ -116,10 +116,11 @@ static enum pg_written put_real(struct pg_buffer *buffer, enum postgresql_kind k
     return length ? put_digits(buffer, kind, digits, length) : PG_MALFORMED;
 }
 
-static enum pg_written put_time(const struct postgresql_link *link, struct pg_buffer *buffer, enum postgresql_kind kind,
-                                VALUE time)
+static enum pg_written put_time(const struct postgresql_protocol *protocol, struct pg_buffer *buffer,
+                                enum postgresql_kind kind, VALUE time)
 {
-    if (kind != POSTGRESQL_KIND_TIMESTAMPTZ && (kind != POSTGRESQL_KIND_TIMESTAMP || link->local)) return PG_MALFORMED;
+    if (kind != POSTGRESQL_KIND_TIMESTAMPTZ && (kind != POSTGRESQL_KIND_TIMESTAMP || protocol->local))
+        return PG_MALFORMED;
     struct timespec spec = rb_time_timespec(time);
     int64_t microseconds;
     if (__builtin_mul_overflow((int64_t)spec.tv_sec - PG_EPOCH_SECONDS, 1000000, &microseconds) ||
@@ -139,7 +140,7 @@ static enum pg_written put_truth(struct pg_buffer *buffer, enum postgresql_kind 
     return pg_put_value(buffer, (struct pg_span){&byte, 1});
 }
 
-static enum pg_written put_plain(const struct postgresql_link *link, struct pg_buffer *buffer,
+static enum pg_written put_plain(const struct postgresql_protocol *protocol, struct pg_buffer *buffer,
                                  enum postgresql_kind kind, VALUE value)
 {
     if (NIL_P(value)) return pg_put_null(buffer);
@@ -148,33 +149,33 @@ static enum pg_written put_plain(const struct postgresql_link *link, struct pg_b
     if (value == Qtrue || value == Qfalse) return put_truth(buffer, kind, value == Qtrue);
     if (SYMBOL_P(value)) value = rb_sym2str(value);
     if (RB_TYPE_P(value, T_STRING)) return put_string(buffer, kind, value);
-    if (RTEST(rb_obj_is_kind_of(value, rb_cTime))) return put_time(link, buffer, kind, value);
+    if (RTEST(rb_obj_is_kind_of(value, rb_cTime))) return put_time(protocol, buffer, kind, value);
     return PG_MALFORMED;
 }
 
-bool postgresql_copy_put_plain(const struct postgresql_link *link, struct pg_buffer *buffer, enum postgresql_kind kind,
-                               VALUE value, enum pg_written *written)
+bool postgresql_copy_put_plain(const struct postgresql_protocol *protocol, struct pg_buffer *buffer,
+                               enum postgresql_kind kind, VALUE value, enum pg_written *written)
 {
     size_t begin = buffer->length;
-    *written = put_plain(link, buffer, kind, value);
+    *written = put_plain(protocol, buffer, kind, value);
     RB_GC_GUARD(value);
     if (*written != PG_MALFORMED && *written != PG_OUT_OF_RANGE) return true;
     buffer->length = begin;
     return false;
 }
 
-/* @api private link.plain_bytes(value, kind) -> String or nil: the value in the binary form; nil for one that Ruby code
- * must convert or refuse */
+/* @api private protocol.plain_bytes(value, kind) -> String or nil: the value in the binary form; nil for one that Ruby
+ * code must convert or refuse */
 static VALUE plain_bytes(VALUE self, VALUE value, VALUE kind)
 {
     enum { HEAD = 4, MOST = 96 << 10 }; // of a value that is longer than its text, a numeric with an exponent
-    const struct postgresql_link *link = postgresql_link_of(self);
+    const struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     size_t room = 64 + (RB_TYPE_P(value, T_STRING) ? 2 * (size_t)RSTRING_LEN(value) : 0);
     for (;;) {
         VALUE bytes = rb_str_new(NULL, (long)room);
         struct pg_buffer buffer = {.at = (uint8_t *)RSTRING_PTR(bytes), .capacity = room};
         enum pg_written written;
-        if (!postgresql_copy_put_plain(link, &buffer, (enum postgresql_kind)NUM2INT(kind), value, &written))
+        if (!postgresql_copy_put_plain(protocol, &buffer, (enum postgresql_kind)NUM2INT(kind), value, &written))
             return Qnil;
         RB_GC_GUARD(bytes);
         if (written == PG_WRITTEN) return rb_str_substr(bytes, HEAD, (long)buffer.length - HEAD);
@@ -185,22 +186,23 @@ static VALUE plain_bytes(VALUE self, VALUE value, VALUE kind)
 
 // ---- values that were read
 
-VALUE postgresql_copy_typed_row(struct postgresql_link *link, VALUE tuple, VALUE described)
+VALUE postgresql_copy_typed_row(struct postgresql_protocol *protocol, VALUE tuple, VALUE described)
 {
     const struct postgresql_columns *columns = postgresql_columns_of(described);
-    struct postgresql_reading reading = {.value = postgresql_value, .link = link};
+    struct postgresql_reading reading = {.value = postgresql_value, .protocol = protocol};
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(tuple);
     struct pg_row row;
     struct pg_span value;
     if (!pg_row_begin(p, p + RSTRING_LEN(tuple), &row) || row.count != columns->count)
-        db_link_violated(&link->base, "sent a malformed row");
+        db_protocol_violated(&protocol->base, "sent a malformed row");
     VALUE values = rb_ary_new_capa(row.count);
     while (pg_row_next(&row, &value)) {
         const struct postgresql_column *column = &columns->columns[row.index - 1];
         rb_ary_push(values, postgresql_value(&reading, value, column->oid, &column->type));
-        if (reading.incomplete) db_link_violated(&link->base, "sent a value of another type than it had described");
+        if (reading.incomplete)
+            db_protocol_violated(&protocol->base, "sent a value of another type than it had described");
     }
-    if (!pg_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
+    if (!pg_row_complete(&row)) db_protocol_violated(&protocol->base, "sent a malformed row");
     RB_GC_GUARD(tuple);
     RB_GC_GUARD(described);
     return values;
@@ -208,5 +210,5 @@ VALUE postgresql_copy_typed_row(struct postgresql_link *link, VALUE tuple, VALUE
 
 void postgresql_copy_values_init(void)
 {
-    rb_define_method(postgresql_cLink, "plain_bytes", plain_bytes, 2);
+    rb_define_method(postgresql_cProtocol, "plain_bytes", plain_bytes, 2);
 }

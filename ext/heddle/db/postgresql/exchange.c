@@ -1,5 +1,5 @@
-// One exchange of a link: what is set before it, and what is given back and looked up behind it.
-#include "db/postgresql/link.h"
+// One exchange of a connection: what is set before it, and what is given back and looked up behind it.
+#include "db/postgresql/protocol.h"
 
 enum { KEPT_CAPACITY = 64 << 10 };
 
@@ -15,20 +15,20 @@ static void shrink(struct pg_buffer *buffer)
 
 static void postgresql_exchange_ended(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
-    link->apart = Qnil;
-    if (exchange->complete) link->preparing = Qnil;
-    shrink(&link->request);
-    shrink(&link->row);
+    struct postgresql_protocol *protocol = exchange->protocol;
+    protocol->apart = Qnil;
+    if (exchange->complete) protocol->preparing = Qnil;
+    shrink(&protocol->request);
+    shrink(&protocol->row);
 }
 
 VALUE postgresql_exchange(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = postgresql_link_of(exchange->self);
-    db_exchange_begin(exchange, &link->base);
-    if (!postgresql_in_copy(link)) postgresql_become(link, POSTGRESQL_EXTENDED);
-    link->request.length = 0;
-    if (!exchange->resumes) link->preparing = Qnil;
+    struct postgresql_protocol *protocol = postgresql_protocol_of(exchange->self);
+    db_exchange_begin(exchange, &protocol->base);
+    if (!postgresql_in_copy(protocol)) postgresql_become(protocol, POSTGRESQL_EXTENDED);
+    protocol->request.length = 0;
+    if (!exchange->resumes) protocol->preparing = Qnil;
     VALUE result = db_exchange_run(exchange, postgresql_exchange_ended);
     postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
     RB_GC_GUARD(result);

@@ -1,44 +1,45 @@
 // Reads the rest of a reply whose caller was interrupted (stream_set_resumable), so that the connection can be used
 // again.
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 // The statement that the interrupted caller prepared: nobody has read its description. Whoever has kept it prepares it
 // again.
-static void forget_prepared(struct postgresql_link *link)
+static void forget_prepared(struct postgresql_protocol *protocol)
 {
-    if (NIL_P(link->preparing)) return;
-    struct postgresql_statement *statement = postgresql_statement_of(link->preparing);
+    if (NIL_P(protocol->preparing)) return;
+    struct postgresql_statement *statement = postgresql_statement_of(protocol->preparing);
     statement->open = false;
-    link->preparing = Qnil;
+    protocol->preparing = Qnil;
     // Also if the Parse has failed: the server says no word then.
-    pending_closes_add(link->base.pending_closes, statement->id);
+    pending_closes_add(protocol->base.pending_closes, statement->id);
 }
 
 // Drops all that the interrupted caller had asked for, also its statement if the server has prepared one.
 static VALUE finish_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
-    link->unknown_types = link->waiting = link->wanted_texts = Qnil;
+    struct postgresql_protocol *protocol = exchange->protocol;
+    protocol->unknown_types = protocol->waiting = protocol->wanted_texts = Qnil;
     VALUE error = Qnil;
     for (;;) {
-        struct pg_message message = postgresql_message(link);
+        struct pg_message message = postgresql_message(protocol);
         switch (message.type) {
         case PG_READY_FOR_QUERY:
-            if (!pg_ready_for_query(message.p, message.end, &link->transaction))
-                db_link_violated(&link->base, "sent a malformed state of the transaction");
-            db_link_replied(&link->base, stream_of(link->base.stream));
-            forget_prepared(link);
+            if (!pg_ready_for_query(message.p, message.end, &protocol->transaction))
+                db_protocol_violated(&protocol->base, "sent a malformed state of the transaction");
+            db_protocol_replied(&protocol->base, stream_of(protocol->base.stream));
+            forget_prepared(protocol);
             return error;
         case PG_ERROR_RESPONSE:
             if (NIL_P(error)) error = postgresql_error_value(message);
             break;
-        case PG_COPY_IN_RESPONSE: db_link_violated(&link->base, "began a COPY for an interrupted caller");
+        case PG_COPY_IN_RESPONSE: db_protocol_violated(&protocol->base, "began a COPY for an interrupted caller");
         default: break;
         }
     }
 }
 
-/* @api private link.finish_reply -> ServerError or nil. Reads the rest of an interrupted reply; returns its error. */
+/* @api private protocol.finish_reply -> ServerError or nil. Reads the rest of an interrupted reply; returns its error.
+ * */
 static VALUE finish_reply(VALUE self)
 {
     struct db_exchange exchange = {.self = self, .body = finish_body, .resumes = true};
@@ -47,5 +48,5 @@ static VALUE finish_reply(VALUE self)
 
 void postgresql_interrupted_init(void)
 {
-    rb_define_method(postgresql_cLink, "finish_reply", finish_reply, 0);
+    rb_define_method(postgresql_cProtocol, "finish_reply", finish_reply, 0);
 }

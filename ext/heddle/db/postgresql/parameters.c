@@ -1,7 +1,7 @@
 // Binds values to the parameters of a statement. The class of a value determines its type, as for the literal: an
 // Integer is an int4, int8 or numeric by its size, a Float is a float8. Text has no type of its own: the server infers
 // it from the statement, as for a quoted literal. (psycopg 3 does the same.)
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ static uint32_t integer_type(VALUE value)
 }
 
 // The value as it is sent, and its type. An Array has bytes in the type's binary form.
-static VALUE ready_value(struct postgresql_link *link, VALUE value, long number, bool converted, uint32_t *type)
+static VALUE ready_value(struct postgresql_protocol *protocol, VALUE value, long number, bool converted, uint32_t *type)
 {
     *type = POSTGRESQL_ANY;
     if (NIL_P(value)) return value;
@@ -64,12 +64,12 @@ static VALUE ready_value(struct postgresql_link *link, VALUE value, long number,
         return rb_str_new_frozen(value);
     }
     // Ruby code converts the other classes: [type, text]; TypeError for a class that it does not know.
-    VALUE pair = rb_funcall(mParameters, id_convert, 3, value, link->local ? Qtrue : Qfalse, LONG2NUM(number));
+    VALUE pair = rb_funcall(mParameters, id_convert, 3, value, protocol->local ? Qtrue : Qfalse, LONG2NUM(number));
     Check_Type(pair, T_ARRAY);
     if (RARRAY_LEN(pair) == 1) { // what a registered class makes of it
         if (converted)
             rb_raise(rb_eTypeError, "argument %ld has a registered class, whose encode: returned another", number);
-        return ready_value(link, RARRAY_AREF(pair, 0), number, true, type);
+        return ready_value(protocol, RARRAY_AREF(pair, 0), number, true, type);
     }
     *type = NUM2UINT(rb_ary_entry(pair, 0));
     VALUE text = rb_ary_entry(pair, 1);
@@ -85,16 +85,16 @@ static bool decided(VALUE value)
            RB_TYPE_P(value, T_BIGNUM) || rb_obj_class(value) == rb_cTime;
 }
 
-VALUE postgresql_settled(VALUE link, VALUE sql, VALUE arguments, VALUE prepared)
+VALUE postgresql_settled(VALUE protocol, VALUE sql, VALUE arguments, VALUE prepared)
 {
     Check_Type(arguments, T_ARRAY);
     for (long i = 0; i < RARRAY_LEN(arguments); i++)
         if (!decided(RARRAY_AREF(arguments, i)))
-            return rb_funcall(mParameters, id_settled, 4, link, sql, arguments, prepared);
+            return rb_funcall(mParameters, id_settled, 4, protocol, sql, arguments, prepared);
     return arguments;
 }
 
-void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct postgresql_arguments *ready)
+void postgresql_arguments(struct postgresql_protocol *protocol, VALUE arguments, struct postgresql_arguments *ready)
 {
     Check_Type(arguments, T_ARRAY);
     long count = RARRAY_LEN(arguments);
@@ -108,7 +108,7 @@ void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct 
     }
     ready->values = rb_ary_new_capa(count);
     for (long i = 0; i < count; i++) {
-        VALUE value = ready_value(link, rb_ary_entry(arguments, i), i + 1, false, &ready->types[i]);
+        VALUE value = ready_value(protocol, rb_ary_entry(arguments, i), i + 1, false, &ready->types[i]);
         rb_ary_push(ready->values, value);
     }
 }
@@ -174,17 +174,17 @@ static enum pg_written put_value(struct pg_bind *bind, VALUE value, uint32_t typ
     return put_number(bind, bytes, length);
 }
 
-void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, struct pg_span statement,
+void postgresql_put_bind(struct postgresql_protocol *protocol, struct pg_span portal, struct pg_span statement,
                          const struct postgresql_arguments *ready, const uint32_t *types)
 {
-    const uint8_t results[] = {link->textual ? PG_TEXT : PG_BINARY};
+    const uint8_t results[] = {protocol->textual ? PG_TEXT : PG_BINARY};
     if (!types) types = ready->types;
     VALUE values = ready->values, holder = 0;
     uint8_t *formats = ALLOCV_N(uint8_t, holder, ready->count + 1);
     for (size_t i = 0; i < ready->count; i++)
         formats[i] = (uint8_t)format_of(RARRAY_AREF(values, (long)i), ready->types[i]);
     struct pg_bind bind;
-    pg_bind_begin(&bind, &link->request, portal, statement, formats, ready->count, ready->count);
+    pg_bind_begin(&bind, &protocol->request, portal, statement, formats, ready->count, ready->count);
     for (size_t i = 0; i < ready->count; i++)
         put_value(&bind, RARRAY_AREF(values, (long)i), types[i]);
     enum pg_written written = pg_bind_end(&bind, results, 1);

@@ -1,9 +1,9 @@
 // Statements that share one Sync. The server runs them as one transaction: after an error it skips the others, and
 // undoes those before.
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 struct step {
-    struct postgresql_link *link;
+    struct postgresql_protocol *protocol;
     VALUE request;
     long number; // from 1
 };
@@ -11,7 +11,7 @@ struct step {
 static VALUE put_step(VALUE argument)
 {
     const struct step *step = (const struct step *)argument;
-    postgresql_put_new(step->link, rb_ary_entry(step->request, 0), rb_ary_entry(step->request, 1), Qnil, 0);
+    postgresql_put_new(step->protocol, rb_ary_entry(step->request, 0), rb_ary_entry(step->request, 1), Qnil, 0);
     return Qnil;
 }
 
@@ -26,27 +26,27 @@ static VALUE name_step(VALUE argument, VALUE error)
 
 static VALUE run_atomic_body(struct db_exchange *exchange)
 {
-    struct postgresql_link *link = exchange->link;
+    struct postgresql_protocol *protocol = exchange->protocol;
     VALUE requests = exchange->arguments[0];
     exchange->unsent = true;
     for (long i = 0; i < RARRAY_LEN(requests); i++) {
         VALUE request = rb_ary_entry(requests, i);
         Check_Type(request, T_ARRAY);
-        struct step step = {link, request, i + 1};
+        struct step step = {protocol, request, i + 1};
         rb_rescue2(put_step, (VALUE)&step, name_step, (VALUE)&step, rb_eArgError, rb_eTypeError, rb_eEncodingError,
                    (VALUE)0);
         RB_GC_GUARD(request);
     }
-    postgresql_check(pg_put_sync(&link->request));
+    postgresql_check(pg_put_sync(&protocol->request));
     exchange->unsent = false;
-    postgresql_ask(link);
+    postgresql_ask(protocol);
     VALUE error;
-    VALUE results = postgresql_read_results(link, (size_t)RARRAY_LEN(requests), &error);
+    VALUE results = postgresql_read_results(protocol, (size_t)RARRAY_LEN(requests), &error);
     return rb_assoc_new(results, error);
 }
 
-/* @api private link.run_atomic(requests) -> [Array of Result, ServerError or nil]. Requests are [sql, arguments]. After
- * an error the results are those of the statements before it, which it has undone. */
+/* @api private protocol.run_atomic(requests) -> [Array of Result, ServerError or nil]. Requests are [sql, arguments].
+ * After an error the results are those of the statements before it, which it has undone. */
 static VALUE run_atomic(VALUE self, VALUE requests)
 {
     Check_Type(requests, T_ARRAY);
@@ -55,5 +55,5 @@ static VALUE run_atomic(VALUE self, VALUE requests)
 
 void postgresql_pipeline_init(void)
 {
-    rb_define_method(postgresql_cLink, "run_atomic", run_atomic, 1);
+    rb_define_method(postgresql_cProtocol, "run_atomic", run_atomic, 1);
 }

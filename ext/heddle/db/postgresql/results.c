@@ -1,5 +1,5 @@
 // Whole replies: everything that the server sends up to ReadyForQuery.
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 #include <string.h>
 
@@ -64,32 +64,33 @@ static void declare(struct postgresql_statement *statement, const uint32_t *decl
     statement->count = (uint32_t)count;
 }
 
-static uint32_t next_id(struct postgresql_link *link)
+static uint32_t next_id(struct postgresql_protocol *protocol)
 {
-    if (++link->names == 0) link->names = 1; // 0 is the unnamed statement
-    return link->names;
+    if (++protocol->names == 0) protocol->names = 1; // 0 is the unnamed statement
+    return protocol->names;
 }
 
-VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uint32_t *declared, size_t count)
+VALUE postgresql_prepared_new(struct postgresql_protocol *protocol, VALUE sql, const uint32_t *declared, size_t count)
 {
     struct postgresql_statement *statement;
     VALUE self = TypedData_Make_Struct(postgresql_cPrepared, struct postgresql_statement, &statement_type, statement);
     RB_OBJ_WRITE(self, &statement->sql, sql);
     statement->columns = Qnil;
-    RB_OBJ_WRITE(self, &statement->known, link->types);
+    RB_OBJ_WRITE(self, &statement->known, protocol->types);
     declare(statement, declared, count);
-    statement->id = next_id(link);
-    statement->pending_closes = pending_closes_share(link->base.pending_closes);
+    statement->id = next_id(protocol);
+    statement->pending_closes = pending_closes_share(protocol->base.pending_closes);
     return self;
 }
 
-void postgresql_prepared_renew(struct postgresql_link *link, VALUE prepared, const uint32_t *declared, size_t count)
+void postgresql_prepared_renew(struct postgresql_protocol *protocol, VALUE prepared, const uint32_t *declared,
+                               size_t count)
 {
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     declare(statement, declared, count);
     if (statement->open) pending_closes_add(statement->pending_closes, statement->id);
     statement->open = false;
-    statement->id = next_id(link);
+    statement->id = next_id(protocol);
     RB_GC_GUARD(prepared);
 }
 
@@ -183,11 +184,11 @@ VALUE postgresql_error_value(struct pg_message message)
 
 // ---- replies
 
-static void describe_parameters(struct postgresql_link *link, struct pg_message message, VALUE prepared)
+static void describe_parameters(struct postgresql_protocol *protocol, struct pg_message message, VALUE prepared)
 {
     struct pg_parameters described;
     if (!pg_parameters(message.p, message.end, &described))
-        db_link_violated(&link->base, "sent a malformed description of parameters");
+        db_protocol_violated(&protocol->base, "sent a malformed description of parameters");
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     if (described.count != statement->count) {
         // Fewer were declared than there are; POSTGRESQL_ANY is 0.
@@ -201,9 +202,9 @@ static void describe_parameters(struct postgresql_link *link, struct pg_message 
     }
     for (uint16_t i = 0; i < described.count; i++)
         statement->types[i] = pg_parameter_type(&described, i);
-    for (uint16_t i = 0; i < described.count && !link->textual; i++)
-        if (postgresql_type_of(link->types, statement->types[i]).kind == POSTGRESQL_KIND_UNKNOWN)
-            postgresql_type_wanted(link, statement->types[i]);
+    for (uint16_t i = 0; i < described.count && !protocol->textual; i++)
+        if (postgresql_type_of(protocol->types, statement->types[i]).kind == POSTGRESQL_KIND_UNKNOWN)
+            postgresql_type_wanted(protocol, statement->types[i]);
     RB_GC_GUARD(prepared);
 }
 
@@ -251,20 +252,20 @@ static void end_result(struct reply *reply, uint64_t affected)
     reply->description = reply->rows = Qnil;
 }
 
-static void read_row(struct postgresql_link *link, struct pg_message message, struct reply *reply)
+static void read_row(struct postgresql_protocol *protocol, struct pg_message message, struct reply *reply)
 {
     if (NIL_P(reply->description) && reply->known) reply->description = *reply->known;
-    if (NIL_P(reply->description)) db_link_violated(&link->base, "sent a row of columns that nobody knows");
+    if (NIL_P(reply->description)) db_protocol_violated(&protocol->base, "sent a row of columns that nobody knows");
     if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
-    rb_ary_push(reply->rows, postgresql_row_values(link, message, reply->description));
+    rb_ary_push(reply->rows, postgresql_row_values(protocol, message, reply->description));
 }
 
-static void complete(struct postgresql_link *link, struct pg_message message, struct reply *reply)
+static void complete(struct postgresql_protocol *protocol, struct pg_message message, struct reply *reply)
 {
     struct pg_command command;
     if (!pg_command(message.p, message.end, &command))
-        db_link_violated(&link->base, "sent a malformed end of a statement");
-    link->rolled_back = command.verb == PG_VERB_ROLLBACK;
+        db_protocol_violated(&protocol->base, "sent a malformed end of a statement");
+    protocol->rolled_back = command.verb == PG_VERB_ROLLBACK;
     bool has_rows = !NIL_P(reply->description) || (reply->known && !NIL_P(*reply->known) && !reply->last);
     if (has_rows && NIL_P(reply->description)) reply->description = *reply->known;
     if (has_rows && NIL_P(reply->rows)) reply->rows = rb_ary_new();
@@ -294,27 +295,27 @@ void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason)
 
 // In a COPY the server passes over the Sync that came with a statement of the extended protocol. Behind requests that
 // travel together nobody knows whose Sync that was.
-static void refuse_copy(struct postgresql_link *link)
+static void refuse_copy(struct postgresql_protocol *protocol)
 {
-    if (link->base.owed > 1) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
-    postgresql_copy_put_refusal(&link->request, "no COPY was expected");
-    if (link->state != POSTGRESQL_SIMPLE) postgresql_check(pg_put_sync(&link->request));
-    struct stream *stream = stream_of(link->base.stream);
-    stream_append(stream, link->request.at, link->request.length);
-    link->request.length = 0;
+    if (protocol->base.owed > 1) db_protocol_violated(&protocol->base, "began a COPY in the middle of a pipeline");
+    postgresql_copy_put_refusal(&protocol->request, "no COPY was expected");
+    if (protocol->state != POSTGRESQL_SIMPLE) postgresql_check(pg_put_sync(&protocol->request));
+    struct stream *stream = stream_of(protocol->base.stream);
+    stream_append(stream, protocol->request.at, protocol->request.length);
+    protocol->request.length = 0;
 }
 
 // False at the end.
-static bool read_message(struct postgresql_link *link, struct reply *reply)
+static bool read_message(struct postgresql_protocol *protocol, struct reply *reply)
 {
-    struct pg_message message = postgresql_message(link);
+    struct pg_message message = postgresql_message(protocol);
     switch (message.type) {
     case PG_READY_FOR_QUERY:
-        if (!pg_ready_for_query(message.p, message.end, &link->transaction))
-            db_link_violated(&link->base, "sent a malformed state of the transaction");
+        if (!pg_ready_for_query(message.p, message.end, &protocol->transaction))
+            db_protocol_violated(&protocol->base, "sent a malformed state of the transaction");
         return false;
     case PG_ROW_DESCRIPTION:
-        reply->description = postgresql_columns_new(link, message);
+        reply->description = postgresql_columns_new(protocol, message);
         if (reply->known) *reply->known = reply->description;
         if (!NIL_P(reply->owner)) RB_OBJ_WRITTEN(reply->owner, Qundef, reply->description);
         note_description(reply);
@@ -324,17 +325,19 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
         note_description(reply);
         return true;
     case PG_PARAMETER_DESCRIPTION:
-        if (NIL_P(reply->prepared)) db_link_violated(&link->base, "described parameters that nobody had asked about");
-        describe_parameters(link, message, reply->prepared);
+        if (NIL_P(reply->prepared))
+            db_protocol_violated(&protocol->base, "described parameters that nobody had asked about");
+        describe_parameters(protocol, message, reply->prepared);
         return true;
-    case PG_DATA_ROW: read_row(link, message, reply); return true;
-    case PG_COMMAND_COMPLETE: complete(link, message, reply); return true;
+    case PG_DATA_ROW: read_row(protocol, message, reply); return true;
+    case PG_COMMAND_COMPLETE: complete(protocol, message, reply); return true;
     case PG_EMPTY_QUERY_RESPONSE: end_result(reply, 0); return true;
     case PG_PORTAL_SUSPENDED:
         if (NIL_P(reply->description) && (!reply->known || NIL_P(*reply->known)))
-            db_link_violated(&link->base, "keeps rows of columns that nobody knows");
-        if (link->state == POSTGRESQL_SIMPLE) db_link_violated(&link->base, "keeps rows of a text's statement");
-        postgresql_become(link, POSTGRESQL_SUSPENDED);
+            db_protocol_violated(&protocol->base, "keeps rows of columns that nobody knows");
+        if (protocol->state == POSTGRESQL_SIMPLE)
+            db_protocol_violated(&protocol->base, "keeps rows of a text's statement");
+        postgresql_become(protocol, POSTGRESQL_SUSPENDED);
         if (NIL_P(reply->rows)) reply->rows = rb_ary_new();
         end_result(reply, 0);
         return true;
@@ -346,74 +349,74 @@ static bool read_message(struct postgresql_link *link, struct reply *reply)
     case PG_BIND_COMPLETE: reply->bound = true; return true;
     case PG_CLOSE_COMPLETE: return true;
     case PG_COPY_IN_RESPONSE:
-        if (reply->each) db_link_violated(&link->base, "began a COPY in the middle of a pipeline");
+        if (reply->each) db_protocol_violated(&protocol->base, "began a COPY in the middle of a pipeline");
         if (!reply->error) reply->error = copy_refused();
-        refuse_copy(link);
+        refuse_copy(protocol);
         return true;
     case PG_COPY_OUT_RESPONSE:
         if (!reply->error) reply->error = copy_refused();
         return true;
     case PG_COPY_DATA:
     case PG_COPY_DONE: return true;
-    default: db_link_violated(&link->base, "sent a message that has no place in an answer");
+    default: db_protocol_violated(&protocol->base, "sent a message that has no place in an answer");
     }
 }
 
 // A limit of time or a cancel may interrupt between Parse and Describe: the server has a statement whose columns nobody
 // knows then.
-static void close_undescribed(struct postgresql_link *link, const struct reply *reply)
+static void close_undescribed(struct postgresql_protocol *protocol, const struct reply *reply)
 {
     if (!reply->parsed) return;
     const struct postgresql_statement *statement = postgresql_statement_of(reply->prepared);
-    if (!statement->open) pending_closes_add(link->base.pending_closes, statement->id);
+    if (!statement->open) pending_closes_add(protocol->base.pending_closes, statement->id);
 }
 
-static void read_reply(struct postgresql_link *link, struct reply *reply)
+static void read_reply(struct postgresql_protocol *protocol, struct reply *reply)
 {
-    if (!link->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
+    if (!protocol->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
     // If the server owes only this answer, its reply to a cancel ends where the answer ends.
-    stream_set_resumable(stream_of(link->base.stream), link->base.owed == 1 && !postgresql_in_copy(link));
-    while (read_message(link, reply))
+    stream_set_resumable(stream_of(protocol->base.stream), protocol->base.owed == 1 && !postgresql_in_copy(protocol));
+    while (read_message(protocol, reply))
         continue;
     if (reply->fatal) return; // no ReadyForQuery will come
-    db_link_replied(&link->base, stream_of(link->base.stream));
-    close_undescribed(link, reply);
+    db_protocol_replied(&protocol->base, stream_of(protocol->base.stream));
+    close_undescribed(protocol, reply);
 }
 
 // How far the server had come with the statement when it refused to continue: Heddle::DB::ServerError#stage. Parse and
 // Bind execute nothing. A text of a simple Query has no such marks.
-static void tell_stage(const struct postgresql_link *link, const struct reply *reply)
+static void tell_stage(const struct postgresql_protocol *protocol, const struct reply *reply)
 {
-    if (link->state == POSTGRESQL_SIMPLE) return;
+    if (protocol->state == POSTGRESQL_SIMPLE) return;
     const char *stage = reply->first ? "completed" : reply->bound ? "begun" : "refused";
     rb_ivar_set(reply->error, rb_intern("@stage"), ID2SYM(rb_intern(stage)));
 }
 
-VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE owner, VALUE prepared)
+VALUE postgresql_read_result(struct postgresql_protocol *protocol, VALUE *known, VALUE owner, VALUE prepared)
 {
     struct reply reply = {.known = known, .owner = owner, .prepared = prepared, .description = Qnil, .rows = Qnil};
-    read_reply(link, &reply);
+    read_reply(protocol, &reply);
     RB_GC_GUARD(reply.description);
     RB_GC_GUARD(reply.rows);
     RB_GC_GUARD(reply.first);
     RB_GC_GUARD(reply.prepared);
     RB_GC_GUARD(reply.error);
     if (reply.error) {
-        tell_stage(link, &reply);
+        tell_stage(protocol, &reply);
         return reply.error;
     }
     return reply.first ? reply.first : db_result_new(Qnil, Qnil, INT2FIX(0));
 }
 
-VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error)
+VALUE postgresql_read_results(struct postgresql_protocol *protocol, size_t count, VALUE *error)
 {
     VALUE results = rb_ary_new_capa((long)count);
     struct reply reply = {.owner = Qnil, .prepared = Qnil, .description = Qnil, .rows = Qnil, .each = results};
-    read_reply(link, &reply);
+    read_reply(protocol, &reply);
     *error = reply.error ? reply.error : Qnil;
     size_t came = (size_t)RARRAY_LEN(results);
     if (reply.error ? came > count : came != count)
-        db_link_violated(&link->base, "answered another number of statements than it was sent");
+        db_protocol_violated(&protocol->base, "answered another number of statements than it was sent");
     RB_GC_GUARD(reply.description);
     RB_GC_GUARD(reply.rows);
     RB_GC_GUARD(reply.error);

@@ -1,6 +1,6 @@
 // What the text of a statement says, before it is sent: its kind, how many statements it has, and where its parameters
 // are.
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 #include "wire/postgresql/sql_calls.h"
 #include "wire/postgresql/sql_placeholders.h"
@@ -25,41 +25,41 @@ VALUE postgresql_sql_string(VALUE sql)
 }
 
 // What a text says, which sql_text has returned.
-static const struct pg_sql *look_at(struct postgresql_link *link, VALUE text)
+static const struct pg_sql *look_at(struct postgresql_protocol *protocol, VALUE text)
 {
     enum { LONGEST_KEPT = 16 << 10 };
     struct pg_span span = postgresql_span_of(text);
-    struct pg_buffer *looked = &link->looked;
-    if (span.length && looked->length == span.length && link->looked_backslashes == link->backslashes &&
+    struct pg_buffer *looked = &protocol->looked;
+    if (span.length && looked->length == span.length && protocol->looked_backslashes == protocol->backslashes &&
         memcmp(looked->at, span.at, span.length) == 0)
-        return &link->look;
+        return &protocol->look;
     looked->length = 0;
-    pg_sql_analyse(span.at, span.at + span.length, link->backslashes, &link->look);
-    link->looked_backslashes = link->backslashes;
+    pg_sql_analyse(span.at, span.at + span.length, protocol->backslashes, &protocol->look);
+    protocol->looked_backslashes = protocol->backslashes;
     if (span.length <= LONGEST_KEPT) postgresql_check(pg_put_bytes(looked, span.at, span.length));
     RB_GC_GUARD(text);
-    return &link->look;
+    return &protocol->look;
 }
 
-VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters)
+VALUE postgresql_native_sql(struct postgresql_protocol *protocol, VALUE sql, uint32_t *parameters)
 {
     sql = sql_text(sql);
-    const struct pg_sql *look = look_at(link, sql);
+    const struct pg_sql *look = look_at(protocol, sql);
     *parameters = look->highest;
-    if (link->textual || look->native || !(look->questions || look->escapes)) return sql;
-    size_t begin = link->request.length;
+    if (protocol->textual || look->native || !(look->questions || look->escapes)) return sql;
+    size_t begin = protocol->request.length;
     struct pg_span span = postgresql_span_of(sql);
     uint64_t count = (uint64_t)look->questions + look->escapes;
     if (count <= PG_SQL_PLACES && span.length <= PG_MESSAGE_MOST) {
-        postgresql_check(pg_sql_put_numbers(&link->request, span.at, span.at + span.length, look->places,
+        postgresql_check(pg_sql_put_numbers(&protocol->request, span.at, span.at + span.length, look->places,
                                             (uint32_t)count, parameters));
     } else {
-        struct pg_sql_rewriting rewriting = {.backslashes = link->backslashes};
-        postgresql_check(pg_sql_rewrite(&link->request, span.at, span.at + span.length, &rewriting));
+        struct pg_sql_rewriting rewriting = {.backslashes = protocol->backslashes};
+        postgresql_check(pg_sql_rewrite(&protocol->request, span.at, span.at + span.length, &rewriting));
         *parameters = rewriting.parameters;
     }
-    VALUE text = rb_utf8_str_new((const char *)link->request.at + begin, (long)(link->request.length - begin));
-    link->request.length = begin;
+    VALUE text = rb_utf8_str_new((const char *)protocol->request.at + begin, (long)(protocol->request.length - begin));
+    protocol->request.length = begin;
     RB_GC_GUARD(sql);
     return text;
 }
@@ -133,68 +133,68 @@ bool postgresql_is_plain(VALUE self, VALUE sql)
 {
     int encoding = rb_enc_get_index(sql);
     if (encoding != rb_utf8_encindex() && encoding != rb_ascii8bit_encindex()) return false;
-    return kind_in(look_at(postgresql_link_of(self), sql)) == PLAIN;
+    return kind_in(look_at(postgresql_protocol_of(self), sql)) == PLAIN;
 }
 
-/* @api private link.kind_of(sql) -> :plain, :calling, :session, :commit, :other, :copy_in or :copy_out. Several
+/* @api private protocol.kind_of(sql) -> :plain, :calling, :session, :commit, :other, :copy_in or :copy_out. Several
  * statements are at least :session: they cannot be prepared. */
 static VALUE kind_of(VALUE self, VALUE sql)
 {
-    return kind_symbols[kind_in(look_at(postgresql_link_of(self), sql_text(sql)))];
+    return kind_symbols[kind_in(look_at(postgresql_protocol_of(self), sql_text(sql)))];
 }
 
-/* @api private link.sets_config?(sql) -> true or false. Whether it calls set_config, but for a transaction */
+/* @api private protocol.sets_config?(sql) -> true or false. Whether it calls set_config, but for a transaction */
 static VALUE sets_config_p(VALUE self, VALUE sql)
 {
-    return look_at(postgresql_link_of(self), sql_text(sql))->session ? Qtrue : Qfalse;
+    return look_at(postgresql_protocol_of(self), sql_text(sql))->session ? Qtrue : Qfalse;
 }
 
-/* @api private link.calls(sql) -> Array of String. The names of the functions that a statement calls and that are not
- * known to be harmless, as the catalogue has them; nil for one that only the server can read. */
+/* @api private protocol.calls(sql) -> Array of String. The names of the functions that a statement calls and that are
+ * not known to be harmless, as the catalogue has them; nil for one that only the server can read. */
 static VALUE calls(VALUE self, VALUE sql)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     VALUE names = rb_ary_new();
     sql = sql_text(sql);
-    if (!look_at(link, sql)->calls) return names;
+    if (!look_at(protocol, sql)->calls) return names;
     sql = rb_str_new_frozen(sql);
     const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
     struct pg_sql_scan scan;
     struct pg_sql_calls seen = {0};
-    pg_sql_begin(&scan, start, start + RSTRING_LEN(sql), link->backslashes);
+    pg_sql_begin(&scan, start, start + RSTRING_LEN(sql), protocol->backslashes);
     while (pg_sql_next(&scan) != PG_SQL_END)
         if (pg_sql_note_call(&seen, &scan)) rb_ary_push(names, name_of(seen.name));
     RB_GC_GUARD(sql);
     return names;
 }
 
-VALUE postgresql_undone(struct postgresql_link *link, VALUE sql)
+VALUE postgresql_undone(struct postgresql_protocol *protocol, VALUE sql)
 {
-    if (!link->rolled_back) return Qnil;
-    const struct pg_sql *look = look_at(link, sql_text(sql));
+    if (!protocol->rolled_back) return Qnil;
+    const struct pg_sql *look = look_at(protocol, sql_text(sql));
     bool commits = look->kind == PG_SQL_COMMIT || look->kind == PG_SQL_PREPARE_TRANSACTION;
     if (!commits || look->statements != 1) return Qnil;
     VALUE message = rb_utf8_str_new_cstr("the server rolled the transaction back: a statement in it had failed");
     return rb_class_new_instance(1, &message, rb_path2class("Heddle::DB::TransactionError"));
 }
 
-/* @api private link.rolled_back(sql) -> TransactionError or nil. An error if the statement, which was run last and
+/* @api private protocol.rolled_back(sql) -> TransactionError or nil. An error if the statement, which was run last and
  * succeeded, was a commit that the server answered with ROLLBACK, as it does at the end of a failed transaction. */
 static VALUE rolled_back(VALUE self, VALUE sql)
 {
-    return postgresql_undone(postgresql_link_of(self), sql);
+    return postgresql_undone(postgresql_protocol_of(self), sql);
 }
 
-/* @api private link.statements(sql) -> Integer */
+/* @api private protocol.statements(sql) -> Integer */
 static VALUE statements(VALUE self, VALUE sql)
 {
-    return UINT2NUM(look_at(postgresql_link_of(self), sql_text(sql))->statements);
+    return UINT2NUM(look_at(postgresql_protocol_of(self), sql_text(sql))->statements);
 }
 
-/* @api private link.select?(sql) -> true or false: whether a cursor can be declared for it */
+/* @api private protocol.select?(sql) -> true or false: whether a cursor can be declared for it */
 static VALUE select_p(VALUE self, VALUE sql)
 {
-    const struct pg_sql *look = look_at(postgresql_link_of(self), sql_text(sql));
+    const struct pg_sql *look = look_at(postgresql_protocol_of(self), sql_text(sql));
     return look->kind == PG_SQL_SELECT && look->statements == 1 ? Qtrue : Qfalse;
 }
 
@@ -209,19 +209,19 @@ static long characters(const uint8_t *p, const uint8_t *end)
     return count;
 }
 
-/* @api private link.position(sql, position) -> Integer. The position, in characters from 1, in the text that the server
- * got, as one in `sql`: a ? became $1, ?? became ?. */
+/* @api private protocol.position(sql, position) -> Integer. The position, in characters from 1, in the text that the
+ * server got, as one in `sql`: a ? became $1, ?? became ?. */
 static VALUE position(VALUE self, VALUE sql, VALUE place)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     StringValue(sql);
     long wanted = NUM2LONG(place) - 1, longer = 0;
     const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql), *end = start + RSTRING_LEN(sql);
-    if (look_at(link, sql)->native) return place;
+    if (look_at(protocol, sql)->native) return place;
     struct pg_sql_scan scan;
     const uint8_t *counted = start;
     long here = 0; // characters up to there
-    pg_sql_begin(&scan, start, end, link->backslashes);
+    pg_sql_begin(&scan, start, end, protocol->backslashes);
     for (enum pg_sql_token token; (token = pg_sql_next(&scan)) != PG_SQL_END;) {
         if (token != PG_SQL_QUESTION && token != PG_SQL_ESCAPED_QUESTION) continue;
         long length = 1;
@@ -237,11 +237,11 @@ static VALUE position(VALUE self, VALUE sql, VALUE place)
     return LONG2NUM(wanted - longer + 1);
 }
 
-/* @api private link.placeholders(sql) -> Array of [name or nil, offset, length] of each ?, ?? and :name, in bytes. nil
-   if the text has the server's own placeholders or does not end. */
+/* @api private protocol.placeholders(sql) -> Array of [name or nil, offset, length] of each ?, ?? and :name, in bytes.
+ * nil if the text has the server's own placeholders or does not end. */
 static VALUE placeholders(VALUE self, VALUE sql)
 {
-    bool backslashes = postgresql_link_of(self)->backslashes;
+    bool backslashes = postgresql_protocol_of(self)->backslashes;
     sql = postgresql_sql_string(sql);
     VALUE found = rb_ary_new();
     const uint8_t *start = (const uint8_t *)RSTRING_PTR(sql);
@@ -264,13 +264,13 @@ void postgresql_sql_init(void)
 {
     for (int i = 0; i < KINDS; i++)
         kind_symbols[i] = ID2SYM(rb_intern(kind_names[i]));
-    VALUE link = postgresql_cLink;
-    rb_define_method(link, "kind_of", kind_of, 1);
-    rb_define_method(link, "calls", calls, 1);
-    rb_define_method(link, "sets_config?", sets_config_p, 1);
-    rb_define_method(link, "statements", statements, 1);
-    rb_define_method(link, "rolled_back", rolled_back, 1);
-    rb_define_method(link, "select?", select_p, 1);
-    rb_define_method(link, "position", position, 2);
-    rb_define_method(link, "placeholders", placeholders, 1);
+    VALUE protocol = postgresql_cProtocol;
+    rb_define_method(protocol, "kind_of", kind_of, 1);
+    rb_define_method(protocol, "calls", calls, 1);
+    rb_define_method(protocol, "sets_config?", sets_config_p, 1);
+    rb_define_method(protocol, "statements", statements, 1);
+    rb_define_method(protocol, "rolled_back", rolled_back, 1);
+    rb_define_method(protocol, "select?", select_p, 1);
+    rb_define_method(protocol, "position", position, 2);
+    rb_define_method(protocol, "placeholders", placeholders, 1);
 }

@@ -1,5 +1,5 @@
 // Which types there are, and what waits until a type is looked up.
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 #include "wire/postgresql/values.h"
 
@@ -236,10 +236,10 @@ VALUE postgresql_type_symbol(VALUE types, uint32_t oid)
     return symbols[type.kind];
 }
 
-/* @api private link.type_symbol(oid) -> Symbol */
+/* @api private protocol.type_symbol(oid) -> Symbol */
 static VALUE type_symbol(VALUE self, VALUE oid)
 {
-    return postgresql_type_symbol(postgresql_link_of(self)->types, NUM2UINT(oid));
+    return postgresql_type_symbol(postgresql_protocol_of(self)->types, NUM2UINT(oid));
 }
 
 // ---- what waits
@@ -250,20 +250,20 @@ static void push(VALUE *list, VALUE value)
     rb_ary_push(*list, value);
 }
 
-void postgresql_type_wanted(struct postgresql_link *link, uint32_t oid)
+void postgresql_type_wanted(struct postgresql_protocol *protocol, uint32_t oid)
 {
-    if (NIL_P(link->unknown_types)) link->unknown_types = rb_hash_new();
-    rb_hash_aset(link->unknown_types, UINT2NUM(oid), Qtrue);
+    if (NIL_P(protocol->unknown_types)) protocol->unknown_types = rb_hash_new();
+    rb_hash_aset(protocol->unknown_types, UINT2NUM(oid), Qtrue);
 }
 
-VALUE postgresql_server_text(struct postgresql_link *link, uint32_t oid, VALUE bytes)
+VALUE postgresql_server_text(struct postgresql_protocol *protocol, uint32_t oid, VALUE bytes)
 {
     VALUE key = rb_assoc_new(UINT2NUM(oid), bytes);
-    if (!NIL_P(link->server_texts)) {
-        VALUE text = rb_hash_lookup2(link->server_texts, key, Qundef);
+    if (!NIL_P(protocol->server_texts)) {
+        VALUE text = rb_hash_lookup2(protocol->server_texts, key, Qundef);
         if (text != Qundef) return text;
     }
-    push(&link->wanted_texts, key);
+    push(&protocol->wanted_texts, key);
     return Qundef;
 }
 
@@ -274,50 +274,51 @@ static VALUE taken(VALUE *list)
     return value;
 }
 
-/* @api private link.unknown_types -> Array of Integer: OIDs that are to be looked up, since the last call */
+/* @api private protocol.unknown_types -> Array of Integer: OIDs that are to be looked up, since the last call */
 static VALUE unknown_types(VALUE self)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
-    VALUE types = link->unknown_types;
-    link->unknown_types = Qnil;
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
+    VALUE types = protocol->unknown_types;
+    protocol->unknown_types = Qnil;
     return NIL_P(types) ? rb_ary_new() : rb_funcall(types, rb_intern("keys"), 0);
 }
 
-/* @api private link.wanted_texts -> Array of [oid, bytes] since the last call: the server is to be asked for them */
+/* @api private protocol.wanted_texts -> Array of [oid, bytes] since the last call: the server is to be asked for them
+ * */
 static VALUE wanted_texts(VALUE self)
 {
-    return taken(&postgresql_link_of(self)->wanted_texts);
+    return taken(&postgresql_protocol_of(self)->wanted_texts);
 }
 
-/* @api private link.server_texts = Hash of [oid, bytes] => text, or nil */
+/* @api private protocol.server_texts = Hash of [oid, bytes] => text, or nil */
 static VALUE set_server_texts(VALUE self, VALUE texts)
 {
     if (!NIL_P(texts)) Check_Type(texts, T_HASH);
-    postgresql_link_of(self)->server_texts = texts;
+    postgresql_protocol_of(self)->server_texts = texts;
     return texts;
 }
 
-/* @api private link.know_type(oid, kind, element, extra, convert) */
+/* @api private protocol.know_type(oid, kind, element, extra, convert) */
 static VALUE know_type(VALUE self, VALUE oid, VALUE kind, VALUE element, VALUE extra, VALUE convert)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     int number = NUM2INT(kind);
     if (number < 0 || number >= POSTGRESQL_KINDS) rb_raise(rb_eArgError, "there is no kind %d of types", number);
     NUM2UINT(element);
     VALUE fields[] = {INT2FIX(number), element, extra, convert};
     VALUE entry = rb_obj_freeze(rb_ary_new_from_values(4, fields));
-    rb_hash_aset(link->types, UINT2NUM(NUM2UINT(oid)), entry);
+    rb_hash_aset(protocol->types, UINT2NUM(NUM2UINT(oid)), entry);
     return self;
 }
 
-/* @api private link.type_of(oid) -> [kind, element] or nil, unless it is the server's own or was looked up */
+/* @api private protocol.type_of(oid) -> [kind, element] or nil, unless it is the server's own or was looked up */
 static VALUE type_of(VALUE self, VALUE oid)
 {
-    struct postgresql_type type = postgresql_type_of(postgresql_link_of(self)->types, NUM2UINT(oid));
+    struct postgresql_type type = postgresql_type_of(postgresql_protocol_of(self)->types, NUM2UINT(oid));
     return type.kind ? rb_assoc_new(INT2FIX(type.kind), UINT2NUM(type.element)) : Qnil;
 }
 
-/* @api private link.builtin_type(oid) -> [kind, element] or nil */
+/* @api private protocol.builtin_type(oid) -> [kind, element] or nil */
 static VALUE builtin_type(VALUE self, VALUE oid)
 {
     (void)self;
@@ -327,7 +328,7 @@ static VALUE builtin_type(VALUE self, VALUE oid)
 
 struct settling {
     VALUE self, waiting;
-    struct postgresql_link *link;
+    struct postgresql_protocol *protocol;
     enum postgresql_state state;
     deadline_t before;
 };
@@ -341,22 +342,23 @@ static VALUE settle(VALUE argument)
 static VALUE settled(VALUE argument)
 {
     const struct settling *settling = (const struct settling *)argument;
-    struct postgresql_link *link = settling->link;
-    link->settling = false;
-    if (!stream_is_closed(link->base.stream)) stream_bound(stream_of(link->base.stream), settling->before);
-    postgresql_become(link, settling->state); // the queries here were about other portals
-    link->unknown_types = link->wanted_texts = link->server_texts = link->waiting = Qnil;
+    struct postgresql_protocol *protocol = settling->protocol;
+    protocol->settling = false;
+    if (!stream_is_closed(protocol->base.stream)) stream_bound(stream_of(protocol->base.stream), settling->before);
+    postgresql_become(protocol, settling->state); // the queries here were about other portals
+    protocol->unknown_types = protocol->wanted_texts = protocol->server_texts = protocol->waiting = Qnil;
     return Qnil;
 }
 
 void postgresql_settle(VALUE self, deadline_t until)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
-    if (link->settling || link->base.owed || stream_is_closed(link->base.stream)) return;
-    if (NIL_P(link->unknown_types) && NIL_P(link->waiting)) return;
-    link->settling = true;
-    struct settling settling = {.self = self, .waiting = taken(&link->waiting), .link = link, .state = link->state};
-    struct stream *stream = stream_of(link->base.stream);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
+    if (protocol->settling || protocol->base.owed || stream_is_closed(protocol->base.stream)) return;
+    if (NIL_P(protocol->unknown_types) && NIL_P(protocol->waiting)) return;
+    protocol->settling = true;
+    struct settling settling = {
+        .self = self, .waiting = taken(&protocol->waiting), .protocol = protocol, .state = protocol->state};
+    struct stream *stream = stream_of(protocol->base.stream);
     settling.before = stream_bound(stream, until);
     if (settling.before < until) stream_bound(stream, settling.before);
     rb_ensure(settle, (VALUE)&settling, settled, (VALUE)&settling);
@@ -368,14 +370,14 @@ void postgresql_types_init(void)
     id_settle = rb_intern("settle");
     for (int i = 0; i < POSTGRESQL_KINDS; i++)
         symbols[i] = ID2SYM(rb_intern(symbol_names[i] ? symbol_names[i] : "text"));
-    VALUE link = postgresql_cLink;
-    rb_define_method(link, "type_symbol", type_symbol, 1);
-    rb_define_method(link, "unknown_types", unknown_types, 0);
-    rb_define_method(link, "wanted_texts", wanted_texts, 0);
-    rb_define_method(link, "server_texts=", set_server_texts, 1);
-    rb_define_method(link, "know_type", know_type, 5);
-    rb_define_method(link, "type_of", type_of, 1);
-    rb_define_method(link, "builtin_type", builtin_type, 1);
+    VALUE protocol = postgresql_cProtocol;
+    rb_define_method(protocol, "type_symbol", type_symbol, 1);
+    rb_define_method(protocol, "unknown_types", unknown_types, 0);
+    rb_define_method(protocol, "wanted_texts", wanted_texts, 0);
+    rb_define_method(protocol, "server_texts=", set_server_texts, 1);
+    rb_define_method(protocol, "know_type", know_type, 5);
+    rb_define_method(protocol, "type_of", type_of, 1);
+    rb_define_method(protocol, "builtin_type", builtin_type, 1);
     static const struct {
         const char *name;
         enum postgresql_kind kind;
@@ -429,7 +431,7 @@ void postgresql_types_init(void)
     VALUE names = rb_hash_new();
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         rb_hash_aset(names, ID2SYM(rb_intern(kinds[i].name)), INT2FIX(kinds[i].kind));
-    rb_const_set(link, rb_intern("KINDS"), rb_obj_freeze(names));
+    rb_const_set(protocol, rb_intern("KINDS"), rb_obj_freeze(names));
 }
 
 void postgresql_types_classes(void)

@@ -1,6 +1,6 @@
 // PostgreSQL's types. Those of the server itself have fixed OIDs, which a table here knows. The OIDs of other types
 // (enums, composites, domains, extensions) differ between databases: Ruby looks each up once for a connection
-// (lib/heddle/db/postgresql/types.rb) and keeps it in the link.
+// (lib/heddle/db/postgresql/types.rb) and keeps it in the protocol.
 #ifndef HEDDLE_DB_POSTGRESQL_TYPES_H
 #define HEDDLE_DB_POSTGRESQL_TYPES_H
 
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct postgresql_link;
+struct postgresql_protocol;
 
 // How the binary form of a value is read.
 enum postgresql_kind {
@@ -72,17 +72,17 @@ struct postgresql_type {
     VALUE convert; // what a program registered for the type: called with the value; nil for most
 };
 
-// `types` are those of the link. The kind is POSTGRESQL_KIND_UNKNOWN if the type was not looked up yet.
+// `types` are those of the connection. The kind is POSTGRESQL_KIND_UNKNOWN if the type was not looked up yet.
 struct postgresql_type postgresql_type_of(VALUE types, uint32_t oid);
 
 // Notes that the type is to be looked up once no answer is owed.
-void postgresql_type_wanted(struct postgresql_link *link, uint32_t oid);
+void postgresql_type_wanted(struct postgresql_protocol *protocol, uint32_t oid);
 
 // The Symbol that Heddle::DB::Column#type has.
 VALUE postgresql_type_symbol(VALUE types, uint32_t oid);
 
 // The text that the server gave for a value; undef after noting that it is to be asked for.
-VALUE postgresql_server_text(struct postgresql_link *link, uint32_t oid, VALUE bytes);
+VALUE postgresql_server_text(struct postgresql_protocol *protocol, uint32_t oid, VALUE bytes);
 
 // Looks up types, and makes the values that waited for them. Does nothing while answers are owed. The time of the
 // exchange behind which this is done limits it, too.

@@ -1,4 +1,4 @@
-// The values of rows, as Ruby objects. Values of types that are not known yet wait in link->waiting (types.c).
+// The values of rows, as Ruby objects. Values of types that are not known yet wait in protocol->waiting (types.c).
 #include "db/postgresql/values.h"
 
 #include "wire/postgresql/values_network.h"
@@ -71,12 +71,12 @@ static VALUE tsvector_text(const struct postgresql_reading *reading, struct pg_s
 
 // A numeric of a few bytes may have 131,072 digits. They count as parsed bytes, so that other fibers run between many
 // such numbers.
-static VALUE big_decimal(struct postgresql_link *link, VALUE text)
+static VALUE big_decimal(struct postgresql_protocol *protocol, VALUE text)
 {
     VALUE number = rb_funcall(rb_mKernel, id_big_decimal, 1, text);
     size_t length = (size_t)RSTRING_LEN(text);
-    if (length > LONG_NUMBER && !stream_is_closed(link->base.stream))
-        stream_parsed(stream_of(link->base.stream), length);
+    if (length > LONG_NUMBER && !stream_is_closed(protocol->base.stream))
+        stream_parsed(stream_of(protocol->base.stream), length);
     return number;
 }
 
@@ -93,7 +93,7 @@ static VALUE numeric_value(const struct postgresql_reading *reading, struct pg_s
         text = rb_usascii_str_new(NULL, (long)most);
         rb_str_set_len(text, (long)pg_numeric_text(&numeric, RSTRING_PTR(text)));
     }
-    return big_decimal(reading->link, text);
+    return big_decimal(reading->protocol, text);
 }
 
 // ---- addresses
@@ -126,7 +126,7 @@ static VALUE lsn_value(const struct postgresql_reading *reading, struct pg_span 
     int64_t position;
     postgresql_check_value(reading, pg_read_int8(span, &position));
     char text[32];
-    const char *format = reading->link->version >= 19 ? "%X/%08X" : "%X/%X"; // as the server writes it
+    const char *format = reading->protocol->version >= 19 ? "%X/%08X" : "%X/%X"; // as the server writes it
     int length = snprintf(text, sizeof(text), format, (unsigned)((uint64_t)position >> 32), (unsigned)position);
     return rb_utf8_str_new(text, length);
 }
@@ -136,7 +136,7 @@ static VALUE lsn_value(const struct postgresql_reading *reading, struct pg_span 
 static VALUE server_value(struct postgresql_reading *reading, struct pg_span span, uint32_t oid,
                           enum postgresql_kind kind)
 {
-    VALUE text = postgresql_server_text(reading->link, oid, bytes_of(span));
+    VALUE text = postgresql_server_text(reading->protocol, oid, bytes_of(span));
     if (text == Qundef) {
         reading->incomplete = true;
         return Qnil;
@@ -194,7 +194,7 @@ static VALUE plain_value(struct postgresql_reading *reading, struct pg_span span
     case POSTGRESQL_KIND_VOID: return Qnil;
     case POSTGRESQL_KIND_TIMESTAMPTZ:
         postgresql_check_value(reading, pg_read_timestamp(span, &microseconds));
-        return postgresql_time_value(reading->link, microseconds);
+        return postgresql_time_value(reading->protocol, microseconds);
     case POSTGRESQL_KIND_TIMETZ:
         postgresql_check_value(reading, pg_read_timetz(span, &microseconds, &west));
         return postgresql_timetz_text(microseconds, west);
@@ -223,7 +223,7 @@ static VALUE ruby_value(struct postgresql_reading *reading, struct pg_span span,
         return postgresql_date_value(days);
     case POSTGRESQL_KIND_TIMESTAMP:
         postgresql_check_value(reading, pg_read_timestamp(span, &microseconds));
-        return postgresql_zoneless_value(reading->link, microseconds);
+        return postgresql_zoneless_value(reading->protocol, microseconds);
     case POSTGRESQL_KIND_TIME:
         postgresql_check_value(reading, pg_read_time(span, &microseconds));
         return rb_funcall(cDuration, id_new, 1, LL2NUM(microseconds));
@@ -237,7 +237,7 @@ static VALUE ruby_value(struct postgresql_reading *reading, struct pg_span span,
     case POSTGRESQL_KIND_RECORD: return postgresql_composite_value(reading, span, Qnil);
     case POSTGRESQL_KIND_COMPOSITE:
         if (postgresql_same_fields(span, type->extra)) return postgresql_composite_value(reading, span, type->extra);
-        postgresql_type_wanted(reading->link, oid);
+        postgresql_type_wanted(reading->protocol, oid);
         reading->incomplete = true;
         return Qnil;
     case POSTGRESQL_KIND_DOMAIN: return postgresql_inner_value(reading, span, type->element);
@@ -257,9 +257,9 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
         reading->incomplete = true;
         return Qnil;
     }
-    bool converts = !NIL_P(type->convert) && !reading->link->undecoded;
+    bool converts = !NIL_P(type->convert) && !reading->protocol->undecoded;
     if (type->kind < POSTGRESQL_KIND_RUBY && !converts) return plain_value(reading, span, type->kind);
-    if (converts && reading->link->base.state == DB_LINK_IN_EXCHANGE) {
+    if (converts && reading->protocol->base.state == DB_PROTOCOL_IN_EXCHANGE) {
         // The program's own code runs after the exchange: what it raises must not break off the exchange.
         reading->incomplete = true;
         return Qnil;
@@ -293,10 +293,11 @@ static size_t longest_text(enum postgresql_kind kind)
 }
 
 // Reads a value of a simple Query, which has no binary values.
-static VALUE text_value(struct postgresql_link *link, struct pg_span span, enum postgresql_kind kind, uint32_t oid)
+static VALUE text_value(struct postgresql_protocol *protocol, struct pg_span span, enum postgresql_kind kind,
+                        uint32_t oid)
 {
     if (!span.at) return Qnil;
-    if (span.length > longest_text(kind)) db_link_violated(&link->base, "sent a malformed value");
+    if (span.length > longest_text(kind)) db_protocol_violated(&protocol->base, "sent a malformed value");
     switch (kind) {
     case POSTGRESQL_KIND_BOOL: return span.length && *span.at == 't' ? Qtrue : Qfalse;
     case POSTGRESQL_KIND_INT2:
@@ -312,8 +313,8 @@ static VALUE text_value(struct postgresql_link *link, struct pg_span span, enum 
     case POSTGRESQL_KIND_DATE:
     case POSTGRESQL_KIND_TIMESTAMP:
         return rb_funcall(mValues, id_parse, 3, UINT2NUM(oid), postgresql_text_value(span),
-                          link->local ? Qtrue : Qfalse);
-    case POSTGRESQL_KIND_NUMERIC: return big_decimal(link, postgresql_text_value(span));
+                          protocol->local ? Qtrue : Qfalse);
+    case POSTGRESQL_KIND_NUMERIC: return big_decimal(protocol, postgresql_text_value(span));
     default: return postgresql_text_value(span);
     }
 }
@@ -324,10 +325,10 @@ static VALUE column_value(struct postgresql_reading *reading, VALUE description,
                           VALUE *waiting)
 {
     const struct postgresql_column *column = &postgresql_columns_of(description)->columns[index];
-    if (reading->link->textual) return span.at ? postgresql_text_value(span) : Qnil;
-    if (reading->link->state == POSTGRESQL_SIMPLE)
-        return text_value(reading->link, span, column->type.kind, column->oid);
-    if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_column_known(reading->link, description, index);
+    if (reading->protocol->textual) return span.at ? postgresql_text_value(span) : Qnil;
+    if (reading->protocol->state == POSTGRESQL_SIMPLE)
+        return text_value(reading->protocol, span, column->type.kind, column->oid);
+    if (column->type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_column_known(reading->protocol, description, index);
     VALUE value = postgresql_value(reading, span, column->oid, &column->type);
     if (!reading->incomplete) return value;
     reading->incomplete = false;
@@ -338,36 +339,36 @@ static VALUE column_value(struct postgresql_reading *reading, VALUE description,
     return Qnil;
 }
 
-static void wait_for_types(struct postgresql_link *link, VALUE row, VALUE waiting)
+static void wait_for_types(struct postgresql_protocol *protocol, VALUE row, VALUE waiting)
 {
     for (long i = 0; i < RARRAY_LEN(waiting); i++)
         rb_ary_store(RARRAY_AREF(waiting, i), 0, row);
-    if (NIL_P(link->waiting)) {
-        link->waiting = waiting;
+    if (NIL_P(protocol->waiting)) {
+        protocol->waiting = waiting;
     } else {
-        rb_ary_concat(link->waiting, waiting);
+        rb_ary_concat(protocol->waiting, waiting);
     }
 }
 
-VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE description)
+VALUE postgresql_row_values(struct postgresql_protocol *protocol, struct pg_message message, VALUE description)
 {
     const struct postgresql_columns *columns = postgresql_columns_of(description);
     const uint8_t *p = message.p, *end = message.end;
-    bool runs_ruby = !link->textual && (columns->copies || link->state == POSTGRESQL_SIMPLE);
-    if (runs_ruby && NIL_P(link->apart)) {
+    bool runs_ruby = !protocol->textual && (columns->copies || protocol->state == POSTGRESQL_SIMPLE);
+    if (runs_ruby && NIL_P(protocol->apart)) {
         // Ruby code may let other threads run, and one of them may close the stream, which frees its buffer.
-        link->row.length = 0;
-        postgresql_check(pg_put_bytes(&link->row, p, (size_t)(end - p)));
-        p = link->row.at;
-        end = p + link->row.length;
+        protocol->row.length = 0;
+        postgresql_check(pg_put_bytes(&protocol->row, p, (size_t)(end - p)));
+        p = protocol->row.at;
+        end = p + protocol->row.length;
     }
     struct pg_row row;
     if (!pg_row_begin(p, end, &row) || row.count != columns->count)
-        db_link_violated(&link->base, "sent a row with other columns than it had described");
+        db_protocol_violated(&protocol->base, "sent a row with other columns than it had described");
     VALUE gathered[ROW_GATHERED]; // on the stack, where the GC finds them
     VALUE array = columns->count > ROW_GATHERED ? rb_ary_new_capa((long)columns->count) : Qnil;
     VALUE waiting = Qnil;
-    struct postgresql_reading reading = {.link = link, .value = postgresql_value};
+    struct postgresql_reading reading = {.protocol = protocol, .value = postgresql_value};
     uint32_t count = 0;
     struct pg_span span;
     while (pg_row_next(&row, &span)) {
@@ -376,25 +377,25 @@ VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message mess
         rb_ary_cat(array, gathered, (long)count);
         count = 0;
     }
-    if (!pg_row_complete(&row)) db_link_violated(&link->base, "sent a malformed row");
+    if (!pg_row_complete(&row)) db_protocol_violated(&protocol->base, "sent a malformed row");
     if (NIL_P(array)) {
         array = rb_ary_new_from_values((long)count, gathered);
     } else if (count) {
         rb_ary_cat(array, gathered, (long)count);
     }
-    if (!NIL_P(waiting)) wait_for_types(link, array, waiting);
+    if (!NIL_P(waiting)) wait_for_types(protocol, array, waiting);
     return array;
 }
 
-/* @api private link.settle_value([row, index, oid, bytes]) -> true or false: whether the row has its value now */
+/* @api private protocol.settle_value([row, index, oid, bytes]) -> true or false: whether the row has its value now */
 static VALUE settle_value(VALUE self, VALUE waiting)
 {
-    struct postgresql_link *link = postgresql_link_of(self);
+    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     Check_Type(waiting, T_ARRAY);
     VALUE row = rb_ary_entry(waiting, 0), bytes = rb_ary_entry(waiting, 3);
     Check_Type(row, T_ARRAY);
     StringValue(bytes);
-    struct postgresql_reading reading = {.link = link, .value = postgresql_value};
+    struct postgresql_reading reading = {.protocol = protocol, .value = postgresql_value};
     struct pg_span span = {(const uint8_t *)RSTRING_PTR(bytes), (size_t)RSTRING_LEN(bytes)};
     VALUE value = postgresql_inner_value(&reading, span, NUM2UINT(rb_ary_entry(waiting, 2)));
     RB_GC_GUARD(bytes);
@@ -410,7 +411,7 @@ void postgresql_values_init(void)
     id_new = rb_intern("new");
     id_inet = rb_intern("inet");
     id_call = rb_intern("call");
-    rb_define_method(postgresql_cLink, "settle_value", settle_value, 1);
+    rb_define_method(postgresql_cProtocol, "settle_value", settle_value, 1);
     postgresql_values_time_init();
     postgresql_values_nested_init();
 }

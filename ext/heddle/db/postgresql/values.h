@@ -2,13 +2,13 @@
 #ifndef HEDDLE_DB_POSTGRESQL_VALUES_H
 #define HEDDLE_DB_POSTGRESQL_VALUES_H
 
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 #include "wire/postgresql/values.h"
 #include "wire/postgresql/values_nested.h"
 
 // A value that is being read.
 struct postgresql_reading {
-    struct postgresql_link *link;
+    struct postgresql_protocol *protocol;
     unsigned depth;
     bool incomplete; // something is to be looked up first
     // postgresql_value, for those that a value contains.
@@ -19,7 +19,7 @@ struct postgresql_reading {
 // Raises Heddle::DB::ProtocolError.
 static inline void postgresql_check_value(const struct postgresql_reading *reading, bool valid)
 {
-    if (!valid) db_link_violated(&reading->link->base, "sent a malformed value");
+    if (!valid) db_protocol_violated(&reading->protocol->base, "sent a malformed value");
 }
 
 // A String in UTF-8. Like rb_enc_str_new, without looking up the encoding, which is among the inlined ones.
@@ -41,10 +41,10 @@ VALUE postgresql_value(struct postgresql_reading *reading, struct pg_span span, 
 VALUE postgresql_date_value(int32_t days);
 
 // Of a timestamptz; infinity is a Float.
-VALUE postgresql_time_value(const struct postgresql_link *link, int64_t microseconds);
+VALUE postgresql_time_value(const struct postgresql_protocol *protocol, int64_t microseconds);
 
 // Of a timestamp.
-VALUE postgresql_zoneless_value(const struct postgresql_link *link, int64_t microseconds);
+VALUE postgresql_zoneless_value(const struct postgresql_protocol *protocol, int64_t microseconds);
 VALUE postgresql_timetz_text(int64_t microseconds, int32_t west);
 VALUE postgresql_interval_value(const struct postgresql_reading *reading, struct pg_span span);
 void postgresql_values_time_init(void);

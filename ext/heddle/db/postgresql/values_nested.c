@@ -10,8 +10,8 @@ static ID id_range;
 
 static struct postgresql_type inner_type(struct postgresql_reading *reading, uint32_t oid)
 {
-    struct postgresql_type type = postgresql_type_of(reading->link->types, oid);
-    if (type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_type_wanted(reading->link, oid);
+    struct postgresql_type type = postgresql_type_of(reading->protocol->types, oid);
+    if (type.kind == POSTGRESQL_KIND_UNKNOWN) postgresql_type_wanted(reading->protocol, oid);
     return type;
 }
 

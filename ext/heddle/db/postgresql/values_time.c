@@ -21,7 +21,7 @@ VALUE postgresql_date_value(int32_t days)
     return rb_funcall(cDate, id_jd, 1, day);
 }
 
-VALUE postgresql_time_value(const struct postgresql_link *link, int64_t microseconds)
+VALUE postgresql_time_value(const struct postgresql_protocol *protocol, int64_t microseconds)
 {
     if (microseconds == PG_TIMESTAMP_INFINITY || microseconds == PG_TIMESTAMP_MINUS_INFINITY)
         return infinity(microseconds > 0);
@@ -31,14 +31,14 @@ VALUE postgresql_time_value(const struct postgresql_link *link, int64_t microsec
         seconds--;
     }
     struct timespec spec = {.tv_sec = (time_t)(seconds + PG_EPOCH_SECONDS), .tv_nsec = (long)rest * 1000};
-    return rb_time_timespec_new(&spec, link->local ? INT_MAX : INT_MAX - 1); // INT_MAX - 1: UTC
+    return rb_time_timespec_new(&spec, protocol->local ? INT_MAX : INT_MAX - 1); // INT_MAX - 1: UTC
 }
 
 // A timestamp without a time zone is in that of this process where Ruby's times are.
-VALUE postgresql_zoneless_value(const struct postgresql_link *link, int64_t microseconds)
+VALUE postgresql_zoneless_value(const struct postgresql_protocol *protocol, int64_t microseconds)
 {
-    if (!link->local || microseconds == PG_TIMESTAMP_INFINITY || microseconds == PG_TIMESTAMP_MINUS_INFINITY)
-        return postgresql_time_value(link, microseconds);
+    if (!protocol->local || microseconds == PG_TIMESTAMP_INFINITY || microseconds == PG_TIMESTAMP_MINUS_INFINITY)
+        return postgresql_time_value(protocol, microseconds);
     struct pg_moment moment;
     pg_timestamp_moment(microseconds, &moment);
     return rb_funcall(rb_cTime, id_local, 7, INT2NUM(moment.year), INT2FIX(moment.month), INT2FIX(moment.day),

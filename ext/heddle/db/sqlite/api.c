@@ -1,6 +1,6 @@
 #include "db/sqlite/api.h"
 
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 struct sqlite_api sqlite_api;
 
@@ -24,7 +24,7 @@ int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines)
 }
 
 /*
- * call-seq: Link.library -> String or nil
+ * call-seq: Database.library -> String or nil
  *
  * The version of SQLite that is in use; nil before a library was attached.
  */
@@ -34,15 +34,15 @@ static VALUE library(VALUE klass)
     return sqlite_api.libversion ? rb_str_new_cstr(sqlite_api.libversion()) : Qnil;
 }
 
-/* call-seq: Link.threadsafe? -> true or false */
+/* call-seq: Database.threadsafe? -> true or false */
 static VALUE threadsafe(VALUE klass)
 {
     (void)klass;
     return sqlite_api.threadsafe() ? Qtrue : Qfalse;
 }
 
-void sqlite_api_init(VALUE link)
+void sqlite_api_init(VALUE database)
 {
-    rb_define_singleton_method(link, "library", library, 0);
-    rb_define_singleton_method(link, "threadsafe?", threadsafe, 0);
+    rb_define_singleton_method(database, "library", library, 0);
+    rb_define_singleton_method(database, "threadsafe?", threadsafe, 0);
 }

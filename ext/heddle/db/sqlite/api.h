@@ -123,7 +123,7 @@ struct sqlite_api {
 };
 #undef SQLITE_MEMBER
 
-// All zero until Link.attach.
+// All zero until Database.attach.
 extern struct sqlite_api sqlite_api;
 
 #endif

@@ -1,26 +1,26 @@
 // Copies a database while others use it, some pages at a time. From "Using the SQLite Online Backup API" on sqlite.org.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 struct copying {
     sqlite3_backup *at;
-    struct sqlite_link *to;
+    struct sqlite_database *to;
     int code;
 };
 
 static VALUE begin_body(struct sqlite_call *call)
 {
     struct copying *copying = (struct copying *)call->arguments[0];
-    copying->at = sqlite_api.backup_init(copying->to->core->db, "main", call->link->core->db, "main");
+    copying->at = sqlite_api.backup_init(copying->to->core->db, "main", call->database->core->db, "main");
     return copying->at ? Qnil : sqlite_error_value(copying->to, SQLITE_ERROR);
 }
 
 static VALUE step_body(struct sqlite_call *call)
 {
     struct copying *copying = (struct copying *)call->arguments[0];
-    call->link->stepping = true;
+    call->database->stepping = true;
     copying->code = sqlite_api.backup_step(copying->at, NUM2INT(call->arguments[1]));
-    call->link->stepping = false;
-    sqlite_settle(call->link);
+    call->database->stepping = false;
+    sqlite_settle(call->database);
     return Qnil;
 }
 
@@ -77,16 +77,16 @@ static VALUE copy(VALUE argument)
 }
 
 /*
- * call-seq: link.copy_to(other, pages) { |done, all, code| … } -> nil or error
+ * call-seq: database.copy_to(other, pages) { |done, all, code| … } -> nil or error
  *
- * Copies the database into that of another link, and calls the block after each +pages+ pages with SQLite's answer. The
- * block returns whether to go on.
+ * Copies the database into that of another connection, and calls the block after each +pages+ pages with SQLite's
+ * answer. The block returns whether to go on.
  */
-static VALUE link_copy_to(VALUE self, VALUE other, VALUE pages)
+static VALUE database_copy_to(VALUE self, VALUE other, VALUE pages)
 {
     struct backup backup = {.self = self, .pages = pages};
     NUM2INT(pages);
-    backup.copying.to = sqlite_link_of(other);
+    backup.copying.to = sqlite_database_of(other);
     if (!backup.copying.to->core || !sqlite_core_alive(backup.copying.to->core) || backup.copying.to->core->busy)
         rb_raise(rb_eIOError, "the copy's connection is closed or busy");
     VALUE error = call_with(&backup, begin_body);
@@ -98,5 +98,5 @@ static VALUE link_copy_to(VALUE self, VALUE other, VALUE pages)
 
 void sqlite_backup_init(void)
 {
-    rb_define_method(sqlite_cLink, "copy_to", link_copy_to, 2);
+    rb_define_method(sqlite_cDatabase, "copy_to", database_copy_to, 2);
 }

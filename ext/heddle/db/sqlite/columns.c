@@ -1,6 +1,6 @@
 // The names and declared types of a statement's columns. Few programs ask for them, and most statements run once. So
 // Columns keeps SQLite's bytes, and makes Strings of them on the first call.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include <ruby/encoding.h>
 #include <string.h>

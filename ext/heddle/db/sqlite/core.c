@@ -1,5 +1,5 @@
 // Connections of SQLite and their statements, which end in any order: also in the GC, and in the middle of a call.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include "os/fork.h"
 

@@ -2,7 +2,7 @@
 // counts on the parent's locks for the child's own connections, and uses files that the child has not locked. So before
 // a child opens a connection of its own, the files of its parent's connections are closed, without a word to the
 // database, and SQLite forgets their locks. The connections themselves are never used again.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include "os/fork.h"
 

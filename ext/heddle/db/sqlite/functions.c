@@ -1,6 +1,6 @@
 // Functions, aggregates and collations that SQL calls and Ruby code runs, on the stack of the fiber whose statement
 // calls them. They may wait. An exception ends the statement, and is raised by the call that ran it.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include <ruby/encoding.h>
 #include <string.h>
@@ -25,9 +25,9 @@ static VALUE argument_value(sqlite3_value *value)
     }
 }
 
-static void give_result(struct sqlite_link *link, sqlite3_context *context, VALUE value)
+static void give_result(struct sqlite_database *database, sqlite3_context *context, VALUE value)
 {
-    value = sqlite_storable(link, value);
+    value = sqlite_storable(database, value);
     if (NIL_P(value)) {
         sqlite_api.result_null(context);
     } else if (RB_INTEGER_TYPE_P(value)) {
@@ -60,26 +60,26 @@ static VALUE call_ruby(VALUE argument)
     for (int i = 0; i < calling->count; i++)
         rb_ary_push(arguments, argument_value(calling->values[i]));
     VALUE result = rb_apply(calling->receiver, calling->method, arguments);
-    if (calling->returns) give_result(calling->function->link, calling->context, result);
+    if (calling->returns) give_result(calling->function->database, calling->context, result);
     return Qnil;
 }
 
 static const char STOPPED[] = "a function in Ruby was interrupted";
 
 // Returns whether Ruby may be called now. The GC and a reset may not.
-static bool may_call(const struct sqlite_link *link)
+static bool may_call(const struct sqlite_database *database)
 {
-    return link->stepping && !link->jump && !link->core->closing;
+    return database->stepping && !database->jump && !database->core->closing;
 }
 
 static void protect(struct calling *calling, VALUE (*body)(VALUE))
 {
-    struct sqlite_link *link = calling->function->link;
+    struct sqlite_database *database = calling->function->database;
     int state = 0;
-    if (may_call(link)) {
+    if (may_call(database)) {
         rb_protect(body, (VALUE)calling, &state);
-        link->stepping = true; // another fiber's use of this connection is refused; this is still the same step
-        if (!sqlite_keep(link, state)) return;
+        database->stepping = true; // another fiber's use of this connection is refused; this is still the same step
+        if (!sqlite_keep(database, state)) return;
     }
     sqlite_api.result_error(calling->context, STOPPED, -1);
 }
@@ -101,13 +101,13 @@ static void call_function(sqlite3_context *context, int count, sqlite3_value **v
 
 // SQLite keeps a group's address. It ends the group behind its last row, or when the statement is interrupted: perhaps
 // while the GC runs. So no object of Ruby has the list.
-static struct sqlite_group *group_new(struct sqlite_link *link, VALUE object)
+static struct sqlite_group *group_new(struct sqlite_database *database, VALUE object)
 {
     struct sqlite_group *group = malloc(sizeof(*group));
     if (!group) rb_memerror();
-    *group = (struct sqlite_group){.next = link->groups, .link = link, .object = object};
+    *group = (struct sqlite_group){.next = database->groups, .database = database, .object = object};
     if (group->next) group->next->previous = group;
-    link->groups = group;
+    database->groups = group;
     return group;
 }
 
@@ -116,7 +116,7 @@ static void group_end(struct sqlite_group *group)
     if (group->previous) {
         group->previous->next = group->next;
     } else {
-        group->link->groups = group->next;
+        group->database->groups = group->next;
     }
     if (group->next) group->next->previous = group->previous;
     free(group);
@@ -127,7 +127,7 @@ static VALUE step_ruby(VALUE argument)
     struct calling *calling = (struct calling *)argument;
     struct sqlite_group **group = sqlite_api.aggregate_context(calling->context, (int)sizeof(*group));
     if (!group) rb_memerror();
-    if (!*group) *group = group_new(calling->function->link, rb_funcall(calling->receiver, id_new, 0));
+    if (!*group) *group = group_new(calling->function->database, rb_funcall(calling->receiver, id_new, 0));
     calling->receiver = (*group)->object;
     return call_ruby(argument);
 }
@@ -189,26 +189,26 @@ static VALUE compare_ruby(VALUE argument)
 static int call_collation(void *pointer, int one, const void *first, int two, const void *second)
 {
     struct comparing comparing = {.function = pointer, .texts = {first, second}, .lengths = {one, two}};
-    struct sqlite_link *link = comparing.function->link;
-    if (may_call(link)) {
+    struct sqlite_database *database = comparing.function->database;
+    if (may_call(database)) {
         int state = 0;
         rb_protect(compare_ruby, (VALUE)&comparing, &state);
-        link->stepping = true;
-        if (!sqlite_keep(link, state)) return comparing.order;
+        database->stepping = true;
+        if (!sqlite_keep(database, state)) return comparing.order;
     }
-    link->misordered = true; // a comparison cannot fail: the statement goes on, and is undone
+    database->misordered = true; // a comparison cannot fail: the statement goes on, and is undone
     return 0;
 }
 
 // ---- methods
 
-static struct sqlite_function *function_new(struct sqlite_link *link, VALUE callable)
+static struct sqlite_function *function_new(struct sqlite_database *database, VALUE callable)
 {
     struct sqlite_function *function = malloc(sizeof(*function)); // SQLite may end it while the GC runs
     if (!function) rb_memerror();
-    *function = (struct sqlite_function){.next = link->functions, .link = link, .callable = callable};
+    *function = (struct sqlite_function){.next = database->functions, .database = database, .callable = callable};
     if (function->next) function->next->previous = function;
-    link->functions = function;
+    database->functions = function;
     return function;
 }
 
@@ -218,7 +218,7 @@ static void function_end(void *pointer)
     if (function->previous) {
         function->previous->next = function->next;
     } else {
-        function->link->functions = function->next;
+        function->database->functions = function->next;
     }
     if (function->next) function->next->previous = function->previous;
     free(function);
@@ -226,13 +226,13 @@ static void function_end(void *pointer)
 
 static VALUE create_body(struct sqlite_call *call)
 {
-    struct sqlite_link *link = call->link;
+    struct sqlite_database *database = call->database;
     VALUE definition = call->arguments[0]; // name, number of arguments, flags, callable, kind
     VALUE name = rb_ary_entry(definition, 0), kind = rb_ary_entry(definition, 4);
     const char *text = StringValueCStr(name);
     int count = NUM2INT(rb_ary_entry(definition, 1)), flags = NUM2INT(rb_ary_entry(definition, 2)) | SQLITE_UTF8;
-    struct sqlite_function *function = function_new(link, rb_ary_entry(definition, 3));
-    sqlite3 *db = link->core->db;
+    struct sqlite_function *function = function_new(database, rb_ary_entry(definition, 3));
+    sqlite3 *db = database->core->db;
     int code;
     if (kind == ID2SYM(rb_intern("collation"))) {
         code = sqlite_api.create_collation_v2(db, text, SQLITE_UTF8, function, call_collation, function_end);
@@ -244,16 +244,16 @@ static VALUE create_body(struct sqlite_call *call)
         code = sqlite_api.create_function_v2(db, text, count, flags, function, call_function, NULL, NULL, function_end);
     }
     RB_GC_GUARD(name);
-    return code == SQLITE_OK ? Qnil : sqlite_error_value(link, code);
+    return code == SQLITE_OK ? Qnil : sqlite_error_value(database, code);
 }
 
 /*
- * call-seq: link.create([name, arity, flags, callable, kind]) -> nil or error
+ * call-seq: database.create([name, arity, flags, callable, kind]) -> nil or error
  *
  * Defines a function (:function: callable has +call+), an aggregate (:aggregate: a class with +step+ and +finish+) or a
  * collation (:collation: callable has +call+ and returns a number).
  */
-static VALUE link_create(VALUE self, VALUE definition)
+static VALUE database_create(VALUE self, VALUE definition)
 {
     Check_Type(definition, T_ARRAY);
     struct sqlite_call call = {.self = self, .body = create_body, .arguments = {definition}};
@@ -266,5 +266,5 @@ void sqlite_functions_init(void)
     id_new = rb_intern("new");
     id_step = rb_intern("step");
     id_finish = rb_intern("finish");
-    rb_define_method(sqlite_cLink, "create", link_create, 1);
+    rb_define_method(sqlite_cDatabase, "create", database_create, 1);
 }

@@ -1,7 +1,7 @@
-// Defines the class of links and its methods: the only file of this layer that knows all others.
-#include "db/sqlite/link.h"
+// Defines the class of databases and its methods: the only file of this layer that knows all others.
+#include "db/sqlite/database.h"
 
-/* Link.load_classes: called when the Ruby part is loaded. */
+/* Database.load_classes: called when the Ruby part is loaded. */
 static VALUE load_classes(VALUE klass)
 {
     sqlite_eBusy = rb_path2class("Heddle::DB::Busy");
@@ -16,13 +16,13 @@ void Init_heddle_sqlite(void)
 {
     VALUE db = rb_define_module_under(heddle_module, "DB");
     VALUE sqlite = rb_define_module_under(db, "SQLite");
-    sqlite_cLink = rb_define_class_under(sqlite, "Link", rb_cObject);
-    rb_gc_register_mark_object(sqlite_cLink);
-    rb_define_alloc_func(sqlite_cLink, sqlite_link_allocate);
-    rb_undef_method(sqlite_cLink, "initialize_copy");
-    rb_define_singleton_method(sqlite_cLink, "load_classes", load_classes, 0);
-    sqlite_link_init();
-    sqlite_api_init(sqlite_cLink);
+    sqlite_cDatabase = rb_define_class_under(sqlite, "Database", rb_cObject);
+    rb_gc_register_mark_object(sqlite_cDatabase);
+    rb_define_alloc_func(sqlite_cDatabase, sqlite_database_allocate);
+    rb_undef_method(sqlite_cDatabase, "initialize_copy");
+    rb_define_singleton_method(sqlite_cDatabase, "load_classes", load_classes, 0);
+    sqlite_database_init();
+    sqlite_api_init(sqlite_cDatabase);
     sqlite_statements_init();
     sqlite_columns_init();
     sqlite_parameters_init();

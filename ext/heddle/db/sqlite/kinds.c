@@ -1,5 +1,5 @@
 // What a statement does to the transaction and to the connection, as SQLite says while it prepares the statement.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static bool changes_session(int action, const char *pragma, const char *value, c
 int sqlite_authorize(void *pointer, int action, const char *first, const char *second, const char *base,
                      const char *within)
 {
-    const struct sqlite_link *link = pointer;
-    struct sqlite_statement *statement = link->preparing;
+    const struct sqlite_database *database = pointer;
+    struct sqlite_statement *statement = database->preparing;
     if (!statement) return SQLITE_OK;
     enum sqlite_statement_kind kind = kind_of_action(action);
     if (kind > statement->kind) statement->kind = kind;
@@ -68,11 +68,11 @@ int sqlite_authorize(void *pointer, int action, const char *first, const char *s
     }
     if (action != SQLITE_PRAGMA) return SQLITE_OK;
     if (second && strcasecmp(first, "busy_timeout") == 0) statement->sets_timeout = true;
-    return link->stepping ? SQLITE_OK : SQLITE_IGNORE;
+    return database->stepping ? SQLITE_OK : SQLITE_IGNORE;
 }
 
 // EXPLAIN does nothing, but for pragmas.
-void sqlite_note_kind(struct sqlite_link *link, struct sqlite_statement *statement)
+void sqlite_note_kind(struct sqlite_database *database, struct sqlite_statement *statement)
 {
     if (sqlite_api.stmt_isexplain(statement->at)) {
         statement->sets_timeout = false;
@@ -81,5 +81,5 @@ void sqlite_note_kind(struct sqlite_link *link, struct sqlite_statement *stateme
             statement->changes_session = false;
         }
     }
-    if (statement->changes_session) link->touched = true;
+    if (statement->changes_session) database->touched = true;
 }

@@ -1,6 +1,6 @@
 // Binds Ruby values to a statement's parameters. SQLite has integers, floats, texts and bytes; dates and times are
 // texts that compare as they should, in the form that SQLite's own date functions take.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include "db/result.h"
 
@@ -64,9 +64,9 @@ static VALUE date_text(VALUE value)
                           part(value, id_day));
 }
 
-static VALUE time_text(struct sqlite_link *link, VALUE value)
+static VALUE time_text(struct sqlite_database *database, VALUE value)
 {
-    value = link->local ? rb_funcall(value, id_getlocal, 0) : rb_funcall(rb_obj_dup(value), id_utc, 0);
+    value = database->local ? rb_funcall(value, id_getlocal, 0) : rb_funcall(rb_obj_dup(value), id_utc, 0);
     VALUE text =
         rb_enc_sprintf(rb_utf8_encoding(), "%04d-%02d-%02d %02d:%02d:%02d", year_of(value), part(value, id_month),
                        part(value, id_day), part(value, id_hour), part(value, id_min), part(value, id_sec));
@@ -107,7 +107,7 @@ static VALUE decimal_value(VALUE value)
     return rb_equal(again, value) ? number : rb_funcall(value, id_to_s, 1, rb_str_new_cstr("F"));
 }
 
-VALUE sqlite_storable(struct sqlite_link *link, VALUE value)
+VALUE sqlite_storable(struct sqlite_database *database, VALUE value)
 {
     if (NIL_P(value) || RB_INTEGER_TYPE_P(value)) return value;
     if (RB_TYPE_P(value, T_STRING)) return text_value(value);
@@ -118,14 +118,14 @@ VALUE sqlite_storable(struct sqlite_link *link, VALUE value)
     }
     if (value == Qtrue || value == Qfalse) return INT2FIX(value == Qtrue);
     if (SYMBOL_P(value)) return text_value(rb_sym2str(value));
-    if (is_a(value, rb_cTime)) return time_text(link, value);
+    if (is_a(value, rb_cTime)) return time_text(database, value);
     if (is_a(value, cBigDecimal)) return decimal_value(value);
-    if (is_a(value, cDateTime)) return time_text(link, rb_funcall(mCalendar, id_time, 1, value));
+    if (is_a(value, cDateTime)) return time_text(database, rb_funcall(mCalendar, id_time, 1, value));
     if (is_a(value, cDate)) return date_text(value);
     if (is_a(value, cDuration)) return rb_funcall(value, id_to_s, 0);
     VALUE time = rb_check_funcall(value, id_to_time, 0, NULL); // such as ActiveSupport::TimeWithZone
     if (time == Qundef || !is_a(time, rb_cTime)) refuse(value);
-    return time_text(link, time);
+    return time_text(database, time);
 }
 
 int64_t sqlite_integer(VALUE value)
@@ -139,9 +139,9 @@ int64_t sqlite_integer(VALUE value)
     return number;
 }
 
-static int bind_one(struct sqlite_link *link, sqlite3_stmt *at, int index, VALUE value)
+static int bind_one(struct sqlite_database *database, sqlite3_stmt *at, int index, VALUE value)
 {
-    value = sqlite_storable(link, value);
+    value = sqlite_storable(database, value);
     if (NIL_P(value)) return SQLITE_OK; // as after clear_bindings
     if (RB_INTEGER_TYPE_P(value)) return sqlite_api.bind_int64(at, index, sqlite_integer(value));
     if (RB_FLOAT_TYPE_P(value)) return sqlite_api.bind_double(at, index, RFLOAT_VALUE(value));
@@ -155,7 +155,7 @@ static int bind_one(struct sqlite_link *link, sqlite3_stmt *at, int index, VALUE
     return code;
 }
 
-void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, VALUE arguments)
+void sqlite_bind(struct sqlite_database *database, struct sqlite_statement *statement, VALUE arguments)
 {
     Check_Type(arguments, T_ARRAY);
     long count = RARRAY_LEN(arguments);
@@ -165,7 +165,7 @@ void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, V
     for (long i = 0; i < count; i++) {
         if (RARRAY_LEN(arguments) != count)
             rb_raise(rb_eRuntimeError, "the arguments were changed while they were bound");
-        int code = bind_one(link, statement->at, (int)i + 1, RARRAY_AREF(arguments, i));
+        int code = bind_one(database, statement->at, (int)i + 1, RARRAY_AREF(arguments, i));
         if (code == SQLITE_NOMEM) rb_memerror();
         if (code != SQLITE_OK)
             rb_raise(rb_eArgError, "cannot bind argument %ld to a parameter: %s", i + 1, sqlite_api.errstr(code));

@@ -1,5 +1,5 @@
 // Runs statements: whole results, and rows of a statement that stays open.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include "db/connection.h"
 #include "db/result.h"
@@ -10,14 +10,14 @@ enum { ROWS_GATHERED = 64 };
 static VALUE cResult, eStatementClosed;
 
 // Up to `most` rows, or all for -1. Returns SQLite's last answer.
-static int take_rows(struct sqlite_link *link, struct sqlite_statement *statement, VALUE rows, long most)
+static int take_rows(struct sqlite_database *database, struct sqlite_statement *statement, VALUE rows, long most)
 {
     VALUE gathered[ROWS_GATHERED]; // on the stack, where the GC finds them
     long count = 0, taken = 0;
     int code = SQLITE_ROW;
-    while (taken != most && (code = sqlite_step(link, statement)) == SQLITE_ROW) {
+    while (taken != most && (code = sqlite_step(database, statement)) == SQLITE_ROW) {
         if (taken++ == 0) sqlite_statement_refresh(statement);
-        gathered[count++] = sqlite_row(link, statement);
+        gathered[count++] = sqlite_row(database, statement);
         if (count == ROWS_GATHERED) {
             rb_ary_cat(rows, gathered, count);
             count = 0;
@@ -29,44 +29,44 @@ static int take_rows(struct sqlite_link *link, struct sqlite_statement *statemen
 
 // An upsert that updates, and a table without row numbers, leave the number of an earlier statement. Of a virtual table
 // SQLite tells no rows.
-static void note_first_id(const struct sqlite_link *link, VALUE result, int64_t last_before)
+static void note_first_id(const struct sqlite_database *database, VALUE result, int64_t last_before)
 {
-    int64_t last = sqlite_api.last_insert_rowid(link->core->db);
-    if (!link->inserted && last == last_before) return;
-    db_result_set_last_id(result, LL2NUM(link->inserted ? link->first_id : last));
+    int64_t last = sqlite_api.last_insert_rowid(database->core->db);
+    if (!database->inserted && last == last_before) return;
+    db_result_set_last_id(result, LL2NUM(database->inserted ? database->first_id : last));
 }
 
 // Runs a statement that is not open, to its end. Returns a result or an error.
 static VALUE sqlite_run(struct sqlite_call *call, struct sqlite_statement *statement, VALUE arguments)
 {
-    struct sqlite_link *link = call->link;
+    struct sqlite_database *database = call->database;
     call->statement = statement;
     if (!statement->at) {
         if (RARRAY_LEN(arguments)) rb_raise(rb_eArgError, "there are arguments, but no statement in this SQL");
         return db_result_of(cResult, Qnil, Qnil, INT2FIX(0));
     }
-    sqlite_bind(link, statement, arguments);
-    sqlite3 *db = link->core->db;
+    sqlite_bind(database, statement, arguments);
+    sqlite3 *db = database->core->db;
     int before = sqlite_api.total_changes(db);
     int64_t last_before = sqlite_api.last_insert_rowid(db);
-    link->target = statement->target;
-    link->inserted = false;
+    database->target = statement->target;
+    database->inserted = false;
     VALUE rows = rb_ary_new();
-    int code = take_rows(link, statement, rows, -1);
-    if (code != SQLITE_DONE) return sqlite_error_value(link, code);
+    int code = take_rows(database, statement, rows, -1);
+    if (code != SQLITE_DONE) return sqlite_error_value(database, code);
     // changes() still tells of an earlier statement where this one has changed nothing.
     int affected = sqlite_api.total_changes(db) == before ? 0 : sqlite_api.changes(db);
     sqlite_statement_refresh(statement);
     VALUE description = statement->description;
     VALUE result = db_result_of(cResult, description, NIL_P(description) ? Qnil : rows, INT2NUM(affected));
-    if (statement->target && affected) note_first_id(link, result, last_before);
+    if (statement->target && affected) note_first_id(database, result, last_before);
     return result;
 }
 
 static struct sqlite_statement *own(struct sqlite_call *call, VALUE prepared)
 {
     struct sqlite_statement *statement = sqlite_statement_of(prepared);
-    if (statement->link != call->self) rb_raise(rb_eRuntimeError, "this statement is not one of this connection");
+    if (statement->database != call->self) rb_raise(rb_eRuntimeError, "this statement is not one of this connection");
     return statement;
 }
 
@@ -86,11 +86,11 @@ static VALUE run_body(struct sqlite_call *call)
 }
 
 /*
- * call-seq: link.run(prepared, arguments) -> Result or error
+ * call-seq: database.run(prepared, arguments) -> Result or error
  *
  * Runs the statement to its end and resets it: it holds no lock afterwards.
  */
-static VALUE link_run(VALUE self, VALUE prepared, VALUE arguments)
+static VALUE database_run(VALUE self, VALUE prepared, VALUE arguments)
 {
     struct sqlite_call call = {
         .self = self, .body = run_body, .arguments = {prepared, arguments}, .lets_others_in = true};
@@ -108,12 +108,12 @@ static VALUE run_new_body(struct sqlite_call *call)
 }
 
 /*
- * call-seq: link.run_new(sql, arguments) -> [Prepared or nil, Result or error or nil]
+ * call-seq: database.run_new(sql, arguments) -> [Prepared or nil, Result or error or nil]
  *
  * Prepares and runs a statement, which stays prepared until the caller releases it. Runs nothing (the result is nil)
  * when another one follows it.
  */
-static VALUE link_run_new(VALUE self, VALUE sql, VALUE arguments)
+static VALUE database_run_new(VALUE self, VALUE sql, VALUE arguments)
 {
     struct sqlite_call call = {.self = self, .body = run_new_body, .arguments = {sqlite_sql(sql), arguments}};
     VALUE result = sqlite_call(&call);
@@ -126,17 +126,17 @@ static VALUE open_body(struct sqlite_call *call)
     struct sqlite_statement *statement = usable(call, call->arguments[0]);
     call->statement = statement;
     if (!statement->at) return Qnil;
-    sqlite_bind(call->link, statement, call->arguments[1]);
+    sqlite_bind(call->database, statement, call->arguments[1]);
     statement->open = call->keeps_open = true;
     return Qnil;
 }
 
 /*
- * call-seq: link.open_rows(prepared, arguments) -> nil
+ * call-seq: database.open_rows(prepared, arguments) -> nil
  *
  * Binds the arguments; fetch_rows runs the statement.
  */
-static VALUE link_open_rows(VALUE self, VALUE prepared, VALUE arguments)
+static VALUE database_open_rows(VALUE self, VALUE prepared, VALUE arguments)
 {
     struct sqlite_call call = {.self = self, .body = open_body, .arguments = {prepared, arguments}};
     return sqlite_call(&call);
@@ -150,19 +150,19 @@ static VALUE fetch_body(struct sqlite_call *call)
     if (!statement->at || !statement->open || statement->doomed) return rows;
     // A statement that writes has written everything at its first row, and is committed behind its last one: that may
     // wait or fail, which only a step tells.
-    int code = take_rows(call->link, statement, rows, statement->reads ? NUM2LONG(call->arguments[1]) : -1);
-    if (code != SQLITE_ROW && code != SQLITE_DONE) return sqlite_error_value(call->link, code);
+    int code = take_rows(call->database, statement, rows, statement->reads ? NUM2LONG(call->arguments[1]) : -1);
+    if (code != SQLITE_ROW && code != SQLITE_DONE) return sqlite_error_value(call->database, code);
     call->keeps_open = code == SQLITE_ROW;
     return rows;
 }
 
 /*
- * call-seq: link.fetch_rows(prepared, count) -> Array or error
+ * call-seq: database.fetch_rows(prepared, count) -> Array or error
  *
  * The next rows, at most +count+, but all rows of a statement that writes; an empty Array at the end. The statement
  * keeps its place, and its read lock, until its last row was fetched or until it is released.
  */
-static VALUE link_fetch_rows(VALUE self, VALUE prepared, VALUE count)
+static VALUE database_fetch_rows(VALUE self, VALUE prepared, VALUE count)
 {
     struct sqlite_call call = {.self = self, .body = fetch_body, .arguments = {prepared, count}};
     return sqlite_call(&call);
@@ -170,7 +170,7 @@ static VALUE link_fetch_rows(VALUE self, VALUE prepared, VALUE count)
 
 static bool may_run(VALUE self, VALUE prepared)
 {
-    return sqlite_at_ease(sqlite_link_of(self)) && sqlite_owns(self, prepared);
+    return sqlite_at_ease(sqlite_database_of(self)) && sqlite_owns(self, prepared);
 }
 
 static struct db_operations operations = {.is_plain = sqlite_is_plain,
@@ -178,15 +178,15 @@ static struct db_operations operations = {.is_plain = sqlite_is_plain,
                                           .is_closed = sqlite_is_closed,
                                           .is_forked = sqlite_is_forked,
                                           .may_run = may_run,
-                                          .run = link_run};
+                                          .run = database_run};
 
 void sqlite_results_init(void)
 {
-    db_operations_of(sqlite_cLink, &operations);
-    rb_define_method(sqlite_cLink, "run", link_run, 2);
-    rb_define_method(sqlite_cLink, "run_new", link_run_new, 2);
-    rb_define_method(sqlite_cLink, "open_rows", link_open_rows, 2);
-    rb_define_method(sqlite_cLink, "fetch_rows", link_fetch_rows, 2);
+    db_operations_of(sqlite_cDatabase, &operations);
+    rb_define_method(sqlite_cDatabase, "run", database_run, 2);
+    rb_define_method(sqlite_cDatabase, "run_new", database_run_new, 2);
+    rb_define_method(sqlite_cDatabase, "open_rows", database_open_rows, 2);
+    rb_define_method(sqlite_cDatabase, "fetch_rows", database_fetch_rows, 2);
 }
 
 void sqlite_results_classes(void)

@@ -1,5 +1,5 @@
 // Prepared statements.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include <ruby/encoding.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static ID id_set_seconds, kind_names[4]; // by enum sqlite_statement_kind
 static void sqlite_statement_mark(void *pointer)
 {
     const struct sqlite_statement *statement = pointer;
-    rb_gc_mark_movable(statement->link);
+    rb_gc_mark_movable(statement->database);
     rb_gc_mark_movable(statement->description);
 }
 
@@ -22,7 +22,7 @@ static void sqlite_statement_compact(void *pointer)
 {
     struct sqlite_statement *statement = pointer;
     statement->self = rb_gc_location(statement->self);
-    statement->link = rb_gc_location(statement->link);
+    statement->database = rb_gc_location(statement->database);
     statement->description = rb_gc_location(statement->description);
 }
 
@@ -129,12 +129,12 @@ bool sqlite_is_plain(VALUE self, VALUE sql)
 }
 
 /*
- * @api private Link.plain?(sql) -> true or false
+ * @api private Database.plain?(sql) -> true or false
  *
  * Whether the text is most likely one statement that reads or writes rows, as almost all are. SQLite examines the
  * others: see kind.
  */
-static VALUE link_plain_p(VALUE klass, VALUE sql)
+static VALUE database_plain_p(VALUE klass, VALUE sql)
 {
     return RB_TYPE_P(sql, T_STRING) && sqlite_is_plain(klass, sql) ? Qtrue : Qfalse;
 }
@@ -158,60 +158,60 @@ static void describe(struct sqlite_statement *statement)
 void sqlite_statement_refresh(struct sqlite_statement *statement)
 {
     if (statement->prepared_anew == sqlite_api.stmt_status(statement->at, SQLITE_STMTSTATUS_REPREPARE, 0)) return;
-    sqlite_keep_waiting(sqlite_link_of(statement->link));
+    sqlite_keep_waiting(sqlite_database_of(statement->database));
     describe(statement);
 }
 
 // PRAGMA busy_timeout = … is carried out when it is prepared. Its row has the milliseconds.
-static void note_busy_timeout(struct sqlite_link *link, struct sqlite_statement *statement)
+static void note_busy_timeout(struct sqlite_database *database, struct sqlite_statement *statement)
 {
-    if (NIL_P(link->waiter) || !statement->sets_timeout) return;
+    if (NIL_P(database->waiter) || !statement->sets_timeout) return;
     if (sqlite_api.step(statement->at) == SQLITE_ROW)
-        rb_funcall(link->waiter, id_set_seconds, 1,
+        rb_funcall(database->waiter, id_set_seconds, 1,
                    DBL2NUM((double)sqlite_api.column_int64(statement->at, 0) / 1000.0));
     sqlite_api.reset(statement->at);
 }
 
-static int prepare_one(struct sqlite_link *link, struct sqlite_statement *statement, const char *text, const char *end,
-                       const char **tail)
+static int prepare_one(struct sqlite_database *database, struct sqlite_statement *statement, const char *text,
+                       const char *end, const char **tail)
 {
     // Without the NUL that Ruby keeps behind most texts, SQLite would copy the rest of the text for each of its
     // statements.
     int length = (int)(end - text) + (*end == 0);
-    link->preparing = statement;
+    database->preparing = statement;
     // Without SQLITE_PREPARE_PERSISTENT, by which the parser would take all its memory from malloc: a quarter of its
     // time. Statements that stay may use up the connection's own memory; then SQLite turns to malloc by itself.
-    int code = sqlite_api.prepare_v3(link->core->db, text, length, 0, &statement->at, tail);
-    link->preparing = NULL;
-    sqlite_note_kind(link, statement);
+    int code = sqlite_api.prepare_v3(database->core->db, text, length, 0, &statement->at, tail);
+    database->preparing = NULL;
+    sqlite_note_kind(database, statement);
     return code;
 }
 
 VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
 {
-    struct sqlite_link *link = sqlite_link_of(self);
+    struct sqlite_database *database = sqlite_database_of(self);
     struct sqlite_statement *statement;
     VALUE prepared = TypedData_Make_Struct(cPrepared, struct sqlite_statement, &statement_type, statement);
-    statement->link = statement->description = Qnil;
-    statement->core = link->core;
-    link->core->references++;
+    statement->database = statement->description = Qnil;
+    statement->core = database->core;
+    database->core->references++;
     statement->self = prepared;
-    RB_OBJ_WRITE(prepared, &statement->link, self);
+    RB_OBJ_WRITE(prepared, &statement->database, self);
     const char *text = RSTRING_PTR(sql) + offset, *end = RSTRING_PTR(sql) + RSTRING_LEN(sql), *tail = NULL;
-    link->stepping = true;
-    int code = prepare_one(link, statement, text, end, &tail);
-    link->stepping = false;
-    sqlite_keep_waiting(link);
+    database->stepping = true;
+    int code = prepare_one(database, statement, text, end, &tail);
+    database->stepping = false;
+    sqlite_keep_waiting(database);
     if (statement->at) {
-        statement->next = link->core->statements;
+        statement->next = database->core->statements;
         if (statement->next) statement->next->previous = statement;
-        link->core->statements = statement;
+        database->core->statements = statement;
     }
-    sqlite_settle(link);
-    if (code != SQLITE_OK) return sqlite_error_value(link, code);
+    sqlite_settle(database);
+    if (code != SQLITE_OK) return sqlite_error_value(database, code);
     if (statement->at) {
         describe(statement);
-        note_busy_timeout(link, statement);
+        note_busy_timeout(database, statement);
         tail = skip_blank(tail, end);
         statement->tail = tail < end ? (size_t)(tail - RSTRING_PTR(sql)) : 0;
     }
@@ -227,12 +227,12 @@ static VALUE prepare_body(struct sqlite_call *call)
 }
 
 /*
- * call-seq: link.prepare(sql, offset) -> Prepared or error
+ * call-seq: database.prepare(sql, offset) -> Prepared or error
  *
  * Prepares the statement that begins at this offset (bytes). Only for the first one of a frozen text in UTF-8 is the
  * whole text looked at: a look for each of many statements would take a time that grows with the square of the length.
  */
-static VALUE link_prepare(VALUE self, VALUE sql, VALUE offset)
+static VALUE database_prepare(VALUE self, VALUE sql, VALUE offset)
 {
     size_t from = NUM2SIZET(offset);
     bool known = from > 0 && RB_TYPE_P(sql, T_STRING) && OBJ_FROZEN(sql) && rb_enc_get(sql) == rb_utf8_encoding();
@@ -252,7 +252,7 @@ static VALUE kind_body(struct sqlite_call *call)
     while (text < end) {
         struct sqlite_statement statement = {0};
         const char *tail = NULL;
-        int code = prepare_one(call->link, &statement, text, end, &tail);
+        int code = prepare_one(call->database, &statement, text, end, &tail);
         sqlite_api.finalize(statement.at);
         free(statement.target);
         if (statement.kind > kind) kind = statement.kind;
@@ -267,13 +267,13 @@ static VALUE kind_body(struct sqlite_call *call)
 }
 
 /*
- * call-seq: link.kind(sql) -> :plain, :session, :other or :commit
+ * call-seq: database.kind(sql) -> :plain, :session, :other or :commit
  *
  * Has SQLite prepare each statement of the text, and say what it would do; runs nothing, and waits for nothing. Ends at
  * a statement that cannot be prepared now, such as one for a table that a statement before it creates: what follows
  * is known when it is prepared to run.
  */
-static VALUE link_kind(VALUE self, VALUE sql)
+static VALUE database_kind(VALUE self, VALUE sql)
 {
     struct sqlite_call call = {.self = self, .body = kind_body, .arguments = {sqlite_sql(sql)}};
     VALUE kind = sqlite_call(&call);
@@ -282,14 +282,14 @@ static VALUE link_kind(VALUE self, VALUE sql)
 }
 
 /*
- * call-seq: link.release(prepared) -> nil
+ * call-seq: database.release(prepared) -> nil
  *
  * Closes the statement, as soon as SQLite is not busy.
  */
-static VALUE link_release(VALUE self, VALUE prepared)
+static VALUE database_release(VALUE self, VALUE prepared)
 {
     struct sqlite_statement *statement = sqlite_statement_of(prepared);
-    if (statement->at && statement->link == self && sqlite_core_alive(statement->core))
+    if (statement->at && statement->database == self && sqlite_core_alive(statement->core))
         sqlite_statement_finalize(statement);
     return Qnil;
 }
@@ -297,11 +297,11 @@ static VALUE link_release(VALUE self, VALUE prepared)
 bool sqlite_owns(VALUE self, VALUE prepared)
 {
     const struct sqlite_statement *statement = sqlite_statement_of(prepared);
-    return statement->at && !statement->doomed && statement->link == self;
+    return statement->at && !statement->doomed && statement->database == self;
 }
 
-/* call-seq: link.owns?(prepared) -> true or false */
-static VALUE link_owns_p(VALUE self, VALUE prepared)
+/* call-seq: database.owns?(prepared) -> true or false */
+static VALUE database_owns_p(VALUE self, VALUE prepared)
 {
     return sqlite_owns(self, prepared) ? Qtrue : Qfalse;
 }
@@ -359,9 +359,9 @@ void sqlite_statements_init(void)
     rb_define_method(cPrepared, "ends_transaction?", prepared_ends_transaction_p, 0);
     rb_define_method(cPrepared, "empty?", prepared_empty_p, 0);
     rb_define_method(cPrepared, "tail", prepared_tail, 0);
-    rb_define_singleton_method(sqlite_cLink, "plain?", link_plain_p, 1);
-    rb_define_method(sqlite_cLink, "kind", link_kind, 1);
-    rb_define_method(sqlite_cLink, "prepare", link_prepare, 2);
-    rb_define_method(sqlite_cLink, "release", link_release, 1);
-    rb_define_method(sqlite_cLink, "owns?", link_owns_p, 1);
+    rb_define_singleton_method(sqlite_cDatabase, "plain?", database_plain_p, 1);
+    rb_define_method(sqlite_cDatabase, "kind", database_kind, 1);
+    rb_define_method(sqlite_cDatabase, "prepare", database_prepare, 2);
+    rb_define_method(sqlite_cDatabase, "release", database_release, 1);
+    rb_define_method(sqlite_cDatabase, "owns?", database_owns_p, 1);
 }

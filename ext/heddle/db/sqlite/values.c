@@ -1,6 +1,6 @@
 // The values of rows as Ruby objects. SQLite stores a type with each value; a column's declared type says what a number
 // or a text stands for. A value that does not look like its column's type stays as it is stored.
-#include "db/sqlite/link.h"
+#include "db/sqlite/database.h"
 
 #include <ruby/encoding.h>
 
@@ -135,7 +135,7 @@ static VALUE date_of(const char *text, int length)
     return rb_funcall(cDate, id_jd, 1, day);
 }
 
-static VALUE datetime_of(const struct sqlite_link *link, const char *text, int length)
+static VALUE datetime_of(const struct sqlite_database *database, const char *text, int length)
 {
     const char *p = text, *end = text + length;
     struct moment moment = {0};
@@ -145,14 +145,14 @@ static VALUE datetime_of(const struct sqlite_link *link, const char *text, int l
     if (p < end && !((take_char(&p, end, ' ') || take_char(&p, end, 'T')) && take_time(&p, end, &moment)))
         return Qundef;
     if (!take_zone(&p, end, &zone, &minutes) || p != end) return Qundef;
-    if (!zone && link->local)
+    if (!zone && database->local)
         return rb_funcall(rb_cTime, id_local, 7, INT2FIX(moment.year), INT2FIX(moment.month), INT2FIX(moment.day),
                           INT2FIX(moment.hour), INT2FIX(moment.minute), INT2FIX(moment.second),
                           rb_rational_new(LONG2NUM(moment.nanosecond), INT2FIX(1000)));
     int64_t of_day = (moment.hour * 60 + moment.minute - minutes) * 60 + moment.second;
     struct timespec spec = {.tv_sec = (time_t)(days_of(moment.year, moment.month, moment.day) * 86400 + of_day),
                             .tv_nsec = moment.nanosecond};
-    return rb_time_timespec_new(&spec, link->local ? INT_MAX : INT_MAX - 1); // INT_MAX - 1: UTC
+    return rb_time_timespec_new(&spec, database->local ? INT_MAX : INT_MAX - 1); // INT_MAX - 1: UTC
 }
 
 static VALUE time_of(const char *text, int length)
@@ -197,12 +197,12 @@ static VALUE decimal(VALUE text)
     return rb_funcall(rb_mKernel, id_big_decimal, 1, text);
 }
 
-static VALUE text_of(const struct sqlite_link *link, enum sqlite_kind kind, const char *text, int length)
+static VALUE text_of(const struct sqlite_database *database, enum sqlite_kind kind, const char *text, int length)
 {
     VALUE value = Qundef;
     switch (kind) {
     case SQLITE_AS_DATE: value = date_of(text, length); break;
-    case SQLITE_AS_DATETIME: value = datetime_of(link, text, length); break;
+    case SQLITE_AS_DATETIME: value = datetime_of(database, text, length); break;
     case SQLITE_AS_TIME: value = time_of(text, length); break;
     case SQLITE_AS_DECIMAL:
         if (is_number(text, length)) value = decimal(rb_utf8_str_new(text, length));
@@ -212,13 +212,14 @@ static VALUE text_of(const struct sqlite_link *link, enum sqlite_kind kind, cons
     return value == Qundef ? sqlite_column_text(text, length) : value;
 }
 
-static enum sqlite_kind kind_at(const struct sqlite_link *link, const struct sqlite_statement *statement, int column)
+static enum sqlite_kind kind_at(const struct sqlite_database *database, const struct sqlite_statement *statement,
+                                int column)
 {
-    return link->stored ? SQLITE_AS_STORED : statement->kinds[column];
+    return database->stored ? SQLITE_AS_STORED : statement->kinds[column];
 }
 
 // While Ruby code runs here (dates, decimals) SQLite is reserved for this call, and the row stays where it is.
-static VALUE value_of(const struct sqlite_link *link, sqlite3_stmt *at, int column, enum sqlite_kind kind)
+static VALUE value_of(const struct sqlite_database *database, sqlite3_stmt *at, int column, enum sqlite_kind kind)
 {
     const void *bytes;
     switch (sqlite_api.column_type(at, column)) {
@@ -236,7 +237,7 @@ static VALUE value_of(const struct sqlite_link *link, sqlite3_stmt *at, int colu
     case SQLITE_TEXT:
         bytes = sqlite_api.column_text(at, column);
         if (!bytes) rb_memerror();
-        return text_of(link, kind, bytes, sqlite_api.column_bytes(at, column));
+        return text_of(database, kind, bytes, sqlite_api.column_bytes(at, column));
     case SQLITE_BLOB:
         bytes = sqlite_api.column_blob(at, column);
         return rb_str_new(bytes ? bytes : "", sqlite_api.column_bytes(at, column));
@@ -244,18 +245,18 @@ static VALUE value_of(const struct sqlite_link *link, sqlite3_stmt *at, int colu
     }
 }
 
-VALUE sqlite_row(struct sqlite_link *link, struct sqlite_statement *statement)
+VALUE sqlite_row(struct sqlite_database *database, struct sqlite_statement *statement)
 {
     VALUE gathered[ROW_GATHERED]; // on the stack, where the GC finds them
     int columns = statement->columns;
     if (columns <= ROW_GATHERED) {
         for (int i = 0; i < columns; i++)
-            gathered[i] = value_of(link, statement->at, i, kind_at(link, statement, i));
+            gathered[i] = value_of(database, statement->at, i, kind_at(database, statement, i));
         return rb_ary_new_from_values(columns, gathered);
     }
     VALUE row = rb_ary_new_capa(columns);
     for (int i = 0; i < columns; i++)
-        rb_ary_push(row, value_of(link, statement->at, i, kind_at(link, statement, i)));
+        rb_ary_push(row, value_of(database, statement->at, i, kind_at(database, statement, i)));
     return row;
 }
 

@@ -80,24 +80,24 @@ module Heddle
         #
         # @param local [Boolean]
         def local_times=(local)
-          @link.local_times = local
+          @protocol.local_times = local
         end
 
         # @return [Boolean] whether a backslash is special in strings of SQL (not with NO_BACKSLASH_ESCAPES)
-        def backslash_escapes? = @link.backslash_escapes?
+        def backslash_escapes? = @protocol.backslash_escapes?
 
         # ---- statements
 
         def kind(sql)
-          kind = Link.kind_of(sql)
+          kind = Protocol.kind_of(sql)
           @session&.record(kind, sql) unless kind == :plain
           kind
         end
 
         def placeholders(sql)
-          Link.placeholders(sql) || raise(ArgumentError, "the places of this statement's parameters depend on the " \
-            "server, because it has a backslash or a comment such as /*! … */: write them as ?, without a list, and " \
-            "bind the text with the backslash: #{sql}")
+          Protocol.placeholders(sql) || raise(ArgumentError, "the places of this statement's parameters depend on " \
+            "the server, because it has a backslash or a comment such as /*! … */: write them as ?, without a list, " \
+            "and bind the text with the backslash: #{sql}")
         end
 
         def identifier_quote = "`"
@@ -133,13 +133,13 @@ module Heddle
         end
 
         def ping
-          @link.send_command(0x0e, "")
-          @link.receive_text
+          @protocol.send_command(0x0e, "")
+          @protocol.receive_text
         end
 
         def closes_when_idle? = !@stream.tls?
 
-        def final?(error) = Link.final?(error)
+        def final?(error) = Protocol.final?(error)
 
         def open_cursor(sql, arguments)
           handle, result = run_new(sql, arguments, cached: true, cursor: true)
@@ -147,16 +147,16 @@ module Heddle
             release(handle) if handle
             return result
           end
-          return Cursor.new(self, handle) if handle && @link.cursor?
+          return Cursor.new(self, handle) if handle && @protocol.cursor?
 
           Cursor.new(self, handle, result.rows.dup, result.description)
         end
 
         # @return [Array<Array>, ServerError]
         def fetch(cursor, count)
-          @link.send_fetch(cursor.handle, count)
-          rows = @link.receive_fetched(cursor.handle.columns)
-          cursor.done! unless @link.more_rows?
+          @protocol.send_fetch(cursor.handle, count)
+          rows = @protocol.receive_fetched(cursor.handle.columns)
+          cursor.done! unless @protocol.more_rows?
           rows
         end
 
@@ -182,8 +182,8 @@ module Heddle
           commands = []
           commands << "SET TRANSACTION ISOLATION LEVEL #{isolation_level(isolation)}" if isolation
           commands << "START TRANSACTION#{" READ ONLY" if read_only}"
-          commands.each { |sql| @link.send_query(sql) }
-          commands.map { @link.receive_text }
+          commands.each { |sql| @protocol.send_query(sql) }
+          commands.map { @protocol.receive_text }
         end
 
         # An error does not say whether the server has ended the transaction with it: the server is asked.
@@ -223,17 +223,17 @@ module Heddle
         # The options as {Options} has checked them.
         def set_up(host: "127.0.0.1", port: PORT, socket: nil, tls: nil, timeout: nil, connect_timeout: timeout,
           time_zone: :utc, charset: "utf8mb4", booleans: false, kill_queries: true, session: true, **login)
-          @link = Link.new
+          @protocol = Protocol.new
           address = socket || (host.include?(":") ? "[#{host}]:#{port}" : "#{host}:#{port}")
           outcome = Heddle.deadline(connect_timeout) do
             @stream = socket ? Stream.unix(socket) : Stream.connect(host, port)
-            @link.open(@stream)
+            @protocol.open(@stream)
             @marks = Killer.marks(@stream.to_io) if kill_queries
-            login = Login.new(@link, tls: tls, host: host, charset: charset, secure: !socket.nil?, **login)
+            login = Login.new(@protocol, tls: tls, host: host, charset: charset, secure: !socket.nil?, **login)
             login.perform
             settle(login, charset, time_zone, booleans, session)
           end
-          @link.timeout = timeout
+          @protocol.timeout = timeout
           complete = outcome
         rescue DeadlineExceeded => error
           remaining = Heddle.remaining
@@ -259,11 +259,11 @@ module Heddle
           @thread = login.thread
           @mariadb = login.mariadb?
           direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
-          @link.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct,
+          @protocol.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct,
             !@mariadb)
           return true unless session
 
-          @session = SessionState.new(@link, login, charset, SessionZone.zone(self, time_zone))
+          @session = SessionState.new(@protocol, login, charset, SessionZone.zone(self, time_zone))
           result = @session.set_up
           return true unless result.is_a?(ServerError)
 
@@ -275,7 +275,7 @@ module Heddle
         # @return [(Prepared, Result), (Prepared, ServerError), (nil, Result), (nil, ServerError)] the statement if it
         #   is still prepared
         def run_new(sql, arguments, cached: nil, cursor: nil)
-          way = arguments.empty? ? Link.way_of(sql) : :prepared
+          way = arguments.empty? ? Protocol.way_of(sql) : :prepared
           return [nil, run_text(sql, way)] unless way == :prepared
 
           handle, result = run_prepared(sql, arguments, cached, cursor)
@@ -283,15 +283,15 @@ module Heddle
         end
 
         def run_prepared(sql, arguments, cached, cursor)
-          both = @link.run_new(sql, arguments, cached, cursor)
+          both = @protocol.run_new(sql, arguments, cached, cursor)
           return both if both.is_a?(Array)
           return [nil, both] unless both.nil? || full?(both)
 
           handle = prepare(sql)
           return [nil, handle] if handle.is_a?(ServerError)
 
-          sent = @link.send_execute(handle, arguments, cursor)
-          [handle, (sent == true) ? @link.receive_result(handle) : sent]
+          sent = @protocol.send_execute(handle, arguments, cursor)
+          [handle, (sent == true) ? @protocol.receive_result(handle) : sent]
         rescue ArgumentError, TypeError, EncodingError
           release(handle) if handle.is_a?(Prepared)
           raise
@@ -300,7 +300,7 @@ module Heddle
         # The server shows the diagnostics of what it answered last: of the execution that was sent together with a
         # refused statement. It is to refuse the statement alone.
         def run_text(sql, way)
-          if way == :diagnostics && (refused = @link.refused)
+          if way == :diagnostics && (refused = @protocol.refused)
             handle = prepare_once(refused)
             release(handle) unless handle.is_a?(ServerError)
           end
@@ -309,15 +309,15 @@ module Heddle
 
         # For requests that leave the server's diagnostics as they are.
         def with_diagnostics
-          refused = @link.refused
+          refused = @protocol.refused
           result = yield
-          @link.refused = refused
+          @protocol.refused = refused
           result
         end
 
         def prepare_once(sql)
-          @link.send_prepare(sql)
-          @link.receive_prepared(sql)
+          @protocol.send_prepare(sql)
+          @protocol.receive_prepared(sql)
         end
 
         # Whether the statement was refused before it began, and may go as text: one of the few that cannot be prepared,
@@ -347,7 +347,8 @@ module Heddle
         #
         # @return [Hash{String => Prepared, ServerError}] without those that go as text
         def prepare_all(requests)
-          texts = requests.filter_map { |sql, arguments| sql unless arguments.empty? && Link.way_of(sql) != :prepared }
+          needed = requests.select { |sql, arguments| !arguments.empty? || Protocol.way_of(sql) == :prepared }
+          texts = needed.map(&:first)
           handles = prepare_together(texts.uniq)
           full = handles.select { |_, handle| full?(handle) }.keys
           return handles if full.empty?
@@ -357,8 +358,8 @@ module Heddle
         end
 
         def prepare_together(texts)
-          texts.each { |sql| @link.send_prepare(sql) }
-          texts.zip(in_order(texts) { |sql| @link.receive_prepared(sql) }).to_h
+          texts.each { |sql| @protocol.send_prepare(sql) }
+          texts.zip(in_order(texts) { |sql| @protocol.receive_prepared(sql) }).to_h
         end
 
         # Reads the answers. An error with which the server closes the connection is the answer to all that follow.
@@ -400,12 +401,12 @@ module Heddle
         #   answers that are owed; or the error
         def send_one(sql, arguments, handle)
           if handle.nil? || text?(handle, arguments)
-            @link.send_query(sql)
+            @protocol.send_query(sql)
             return :text
           end
           return unlimited(handle) if handle.is_a?(ServerError)
 
-          sent = @link.send_execute(handle, arguments, nil)
+          sent = @protocol.send_execute(handle, arguments, nil)
           (sent == true) ? handle : sent
         rescue ArgumentError, TypeError, EncodingError, StatementLimit => error
           error
@@ -413,8 +414,8 @@ module Heddle
 
         def answer_to(request)
           case request
-          when Prepared then @link.receive_result(request)
-          when :text then @link.receive_text
+          when Prepared then @protocol.receive_result(request)
+          when :text then @protocol.receive_text
           else request
           end
         end

@@ -54,12 +54,12 @@ module Heddle
         # @return [Boolean] whether the server reports changes of the session
         def tracks_session? = @capabilities & TRACK_SESSION != 0
 
-        # @param link [Link]
+        # @param protocol [Protocol]
         # @param secure [Boolean] whether the connection is safe from eavesdropping: a UNIX socket
-        def initialize(link, tls:, host:, charset:, secure:, user: nil, password: nil,
+        def initialize(protocol, tls:, host:, charset:, secure:, user: nil, password: nil,
           database: nil, clear_password: false, server_public_key: nil, found_rows: false)
           @wanted = found_rows ? WANTED | FOUND_ROWS : WANTED
-          @link = link
+          @protocol = protocol
           encoding = CHARSETS.fetch(charset).first
           @user = encoded(user.to_s, encoding, "user")
           @password = password.to_s.b
@@ -84,14 +84,14 @@ module Heddle
             start_tls
           end
           @step = "the answer to the log-in"
-          @link.write_packet(response)
+          @protocol.write_packet(response)
           converse
           self
         end
 
         # @return [String] without the password
         def inspect
-          "#<#{self.class} #{@user.inspect} at #{@link.stream.peer}>"
+          "#<#{self.class} #{@user.inspect} at #{@protocol.stream.peer}>"
         end
 
         private
@@ -105,8 +105,8 @@ module Heddle
         end
 
         def greet
-          @version, @thread, server, @scramble, @plugin, @mariadb = answer(@link.greeting)
-          @version = Link.sanitize(@version)
+          @version, @thread, server, @scramble, @plugin, @mariadb = answer(@protocol.greeting)
+          @version = Protocol.sanitize(@version)
           refuse("speaks a protocol older than 4.1 (2004)") unless server & PROTOCOL_41 != 0
           wanted = @wanted | (@mariadb ? CACHE_METADATA : LONG_PASSWORD)
           wanted |= CONNECT_WITH_DB if @database
@@ -117,8 +117,8 @@ module Heddle
         end
 
         def start_tls
-          @link.write_packet(head)
-          @link.stream.start_tls(@host, @tls)
+          @protocol.write_packet(head)
+          @protocol.stream.start_tls(@host, @tls)
           @secure = true
         end
 
@@ -148,7 +148,7 @@ module Heddle
 
         def converse
           ROUNDS.times do
-            packet = answer(@link.read_packet)
+            packet = answer(@protocol.read_packet)
             case packet.getbyte(0)
             when 0x00 then return
             when 0xfe then switch(packet)
@@ -164,14 +164,14 @@ module Heddle
           refuse("asks for the password hash of before 2004, which an eavesdropper can crack") if packet.bytesize == 1
           name, data = packet.byteslice(1..).split("\0", 2)
           unless supported?(name)
-            refuse("asks for the authentication method #{Link.sanitize(name.to_s)}, which Heddle does not support")
+            refuse("asks for the authentication method #{Protocol.sanitize(name.to_s)}, which Heddle does not support")
           end
           @plugin = name
           @scramble = data.to_s.byteslice(0, SCRAMBLE)
           unless name == "mysql_clear_password" || @scramble.bytesize == SCRAMBLE
             refuse("sent a scramble of #{@scramble.bytesize} bytes, not #{SCRAMBLE}")
           end
-          @link.write_packet(proof(name))
+          @protocol.write_packet(proof(name))
         end
 
         def supported?(plugin)
@@ -199,7 +199,7 @@ module Heddle
         end
 
         def clear_password
-          unless @clear_password && @link.stream.tls?
+          unless @clear_password && @protocol.stream.tls?
             refuse("asks for the password in clear text: allow that by clear_password: true, over TLS only")
           end
           @password + "\0"
@@ -209,7 +209,7 @@ module Heddle
         def more(data)
           case @plugin == "caching_sha2_password" && data.getbyte(0)
           when 3 then nil
-          when 4 then @link.write_packet(@secure ? @password + "\0" : encrypted_password)
+          when 4 then @protocol.write_packet(@secure ? @password + "\0" : encrypted_password)
           else refuse("sent an unknown request during the log-in")
           end
         end
@@ -219,7 +219,7 @@ module Heddle
           scramble = (@scramble * (@password.bytesize / @scramble.bytesize + 1)).byteslice(0, @password.bytesize + 1)
           key.public_encrypt(exclusive_or(@password + "\0", scramble), OpenSSL::PKey::RSA::PKCS1_OAEP_PADDING)
         rescue OpenSSL::PKey::PKeyError => error
-          refuse("sent a public key that cannot encrypt the password (#{Link.sanitize(error.message)})")
+          refuse("sent a public key that cannot encrypt the password (#{Protocol.sanitize(error.message)})")
         end
 
         def own_key
@@ -229,8 +229,8 @@ module Heddle
         end
 
         def asked_key
-          @link.write_packet("\x02")
-          packet = answer(@link.read_packet)
+          @protocol.write_packet("\x02")
+          packet = answer(@protocol.read_packet)
           refuse("sent no public key to encrypt the password") unless packet.getbyte(0) == 1
           packet.byteslice(1..)
         end
@@ -242,7 +242,7 @@ module Heddle
         def answer(packet)
           return packet unless packet.is_a?(ServerError)
 
-          raise LoginFailed, "#{@link.stream.peer} does not let #{@user.inspect} in: #{packet.message} " \
+          raise LoginFailed, "#{@protocol.stream.peer} does not let #{@user.inspect} in: #{packet.message} " \
             "(#{packet.code})#{advice(packet)}"
         end
 
@@ -256,7 +256,7 @@ module Heddle
         end
 
         def refuse(what)
-          raise LoginFailed, "#{@link.stream.peer} #{what}"
+          raise LoginFailed, "#{@protocol.stream.peer} #{what}"
         end
       end
     end

@@ -18,11 +18,11 @@ module Heddle
           "(SELECT MAX(role_name) FROM information_schema.applicable_roles WHERE is_default = 'YES')"
         private_constant :TRACKING, :COLLATIONS, :INIT_DB, :RESET, :ALL_ROLES, :DEFAULT_ROLE
 
-        # @param link [Link]
+        # @param protocol [Protocol]
         # @param login [Login] the completed log-in
         # @param zone [String, nil] the time zone; nil for the server's own
-        def initialize(link, login, charset, zone)
-          @link = link
+        def initialize(protocol, login, charset, zone)
+          @protocol = protocol
           @database = login.database
           @settings = []
           @settings << "time_zone = '#{zone}'" if zone
@@ -35,46 +35,46 @@ module Heddle
 
         # @return [Result, ServerError, nil]
         def set_up
-          result = @link.run_text("SET #{@settings.join(", ")}") unless @settings.empty?
+          result = @protocol.run_text("SET #{@settings.join(", ")}") unless @settings.empty?
           if result.is_a?(ServerError) && @tracked # somebody between us and the server promised it
             @tracked = false
             @settings.delete(TRACKING)
             return set_up
           end
-          @link.settle
+          @protocol.settle
           result
         end
 
         # Notes a statement before it is sent, unless it is :plain. The server does not report all changes, so any
         # statement counts that is not known to make none.
         #
-        # @param kind [Symbol] see {Link.kind_of}
+        # @param kind [Symbol] see {Protocol.kind_of}
         def record(kind, sql)
-          @touched ||= kind == :session || !@tracked || Link.leaves_traces?(sql)
+          @touched ||= kind == :session || !@tracked || Protocol.leaves_traces?(sql)
         end
 
         # @return [Boolean] whether the next user would see changes of an earlier user
-        def changed? = @touched || @link.changed?
+        def changed? = @touched || @protocol.changed?
 
         # Takes the session as it is for what every user expects.
         def settle
           @touched = false
-          @link.settle
+          @protocol.settle
         end
 
         # Restores the whole session in one round trip. The server closes all prepared statements.
         #
         # @return [Boolean] whether that worked
         def reset
-          @link.forget_statements
-          @link.send_command(RESET, "")
-          @link.send_command(INIT_DB, @database.b) if @database
+          @protocol.forget_statements
+          @protocol.send_command(RESET, "")
+          @protocol.send_command(INIT_DB, @database.b) if @database
           settings = [*@names, *@settings]
-          @link.send_query("SET #{settings.join(", ")}") unless settings.empty?
-          @link.send_query("SET ROLE #{@roles}") if @roles
+          @protocol.send_query("SET #{settings.join(", ")}") unless settings.empty?
+          @protocol.send_query("SET ROLE #{@roles}") if @roles
           checks = what_is_left
-          @link.send_query("SELECT #{checks.join(", ")}") unless checks.empty?
-          results = Array.new(@link.owed) { @link.receive_text }
+          @protocol.send_query("SELECT #{checks.join(", ")}") unless checks.empty?
+          results = Array.new(@protocol.owed) { @protocol.receive_text }
           settle
           results.none?(ServerError) && (checks.empty? || as_before?(checks.zip(results.last.rows.first || []).to_h))
         end
@@ -94,7 +94,7 @@ module Heddle
           return true unless all_roles == 1
 
           @roles = "ALL"
-          !@link.run_text("SET ROLE ALL").is_a?(ServerError)
+          !@protocol.run_text("SET ROLE ALL").is_a?(ServerError)
         end
       end
     end

@@ -19,7 +19,7 @@ module Heddle
           end
         end
 
-        KINDS = Link::KINDS.invert.freeze
+        KINDS = Protocol::KINDS.invert.freeze
         # Kinds whose form only the server can tell. During a COPY the server answers no query.
         UNREADABLE = %i[COMPOSITE RECORD MONEY SERVER].freeze
         INTEGERS = {INT2: [-2**15..2**15 - 1, "s>"], INT4: [-2**31..2**31 - 1, "l>"], INT8: [-2**63..2**63 - 1, "q>"],
@@ -43,10 +43,10 @@ module Heddle
         private_constant :MADE_OF_OTHERS, :KINDS, :UNREADABLE, :INTEGERS, :DATES, :TIMESTAMPS, :JULIAN_DAY, :EPOCH,
           :DAY, :TIMETZ, :LSN, :CIDR, :VECTORS, :DIMENSIONS, :LONG, :OWN
 
-        # @param link [Link]
+        # @param protocol [Protocol]
         # @param columns [Columns, nil] whose types, and the types in them, were looked up
-        def initialize(link, columns = nil)
-          @link = link
+        def initialize(protocol, columns = nil)
+          @protocol = protocol
           @names = columns&.names
           @types = columns&.types
         end
@@ -55,7 +55,8 @@ module Heddle
         # @return [Parameters::Binary, Object] the value itself where its class decides: the type is that of a text, or
         #   does not take the value, so that the server says why
         def parameter(value, oid)
-          return value unless MADE_OF_OTHERS.include?(kind_of(Types.within(@link, oid).find { |type| !domain?(type) }))
+          base = Types.within(@protocol, oid).find { |type| !domain?(type) }
+          return value unless MADE_OF_OTHERS.include?(kind_of(base))
 
           Parameters::Binary.new(oid, bytes(value, oid))
         rescue Unfit
@@ -64,7 +65,7 @@ module Heddle
 
         # @return [String, nil] the name of a column whose values cannot be read from a COPY
         def unreadable
-          index = @types.index { |oid| Types.within(@link, oid).any? { |type| UNREADABLE.include?(kind_of(type)) } }
+          index = @types.index { |oid| Types.within(@protocol, oid).any? { |type| UNREADABLE.include?(kind_of(type)) } }
           @names[index] if index
         end
 
@@ -84,7 +85,7 @@ module Heddle
 
         def domain?(oid) = kind_of(oid) == :DOMAIN
 
-        def kind_of(oid) = KINDS.fetch(@link.type_of(oid)&.first, :SERVER)
+        def kind_of(oid) = KINDS.fetch(@protocol.type_of(oid)&.first, :SERVER)
 
         def unfit(value, kind)
           what = value.is_a?(String) ? "a text" : "a value of the class #{value.class}"
@@ -110,16 +111,17 @@ module Heddle
           end
         end
 
-        def local? = @link.local?
+        def local? = @protocol.local?
 
         # nil for nil
         def bytes(value, oid)
           return if value.nil?
 
-          number, element = @link.type_of(oid)
-          return bytes(value, element) if number == Link::KINDS[:DOMAIN]
+          number, element = @protocol.type_of(oid)
+          return bytes(value, element) if number == Protocol::KINDS[:DOMAIN]
 
-          (number && @link.plain_bytes(value, number)) || converted(value, oid, KINDS.fetch(number, :SERVER), element)
+          (number && @protocol.plain_bytes(value, number)) ||
+            converted(value, oid, KINDS.fetch(number, :SERVER), element)
         end
 
         def converted(value, oid, kind, element)
@@ -221,7 +223,7 @@ module Heddle
           unfit(value, kind) unless value.is_a?(Numeric)
           number = value.to_f
           beyond(value, kind) if number.infinite? && !(value.is_a?(Float) || value.is_a?(BigDecimal))
-          @link.plain_bytes(number, Link::KINDS[kind]) || beyond(value, kind)
+          @protocol.plain_bytes(number, Protocol::KINDS[kind]) || beyond(value, kind)
         end
 
         def numeric(value, kind)
@@ -232,7 +234,7 @@ module Heddle
           when BigDecimal then Parameters.convert(value, local?, 1)[1]
           else unfit(value, kind)
           end
-          @link.plain_bytes(text.encode(Encoding::UTF_8), Link::KINDS[kind]) || beyond(value, kind)
+          @protocol.plain_bytes(text.encode(Encoding::UTF_8), Protocol::KINDS[kind]) || beyond(value, kind)
         end
 
         # ---- dates and times
@@ -296,7 +298,7 @@ module Heddle
           when Interval then parts = [value.microseconds, value.days, value.months]
           else
             # Older servers would read an interval of 2**31 months.
-            unfit(value, kind) unless infinite?(value) && @link.settings.fetch("server_version", "").to_i >= 17
+            unfit(value, kind) unless infinite?(value) && @protocol.settings.fetch("server_version", "").to_i >= 17
             return ((value > 0) ? [2**63 - 1, 2**31 - 1, 2**31 - 1] : [-2**63, -2**31, -2**31]).pack("q>l>2")
           end
           fits = INTEGERS[:INT8][0].cover?(parts[0]) && parts.drop(1).all? { |part| INTEGERS[:INT4][0].cover?(part) }

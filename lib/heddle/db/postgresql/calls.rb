@@ -42,10 +42,10 @@ module Heddle
         end
 
         # @return [Boolean] whether one of them may have changed the session
-        def change_session?(link)
+        def change_session?(protocol)
           return true if @unknown.key?(nil) || @unknown.size > MOST
 
-          look_up(link, @unknown.keys.reject { |name| @known.key?(name) })
+          look_up(protocol, @unknown.keys.reject { |name| @known.key?(name) })
           @unknown.keys.any? { |name| @known[name] }
         end
 
@@ -53,10 +53,10 @@ module Heddle
 
         private
 
-        def look_up(link, names)
+        def look_up(protocol, names)
           return if names.empty?
 
-          result = link.run_own(ASKED, [names, HARMLESS])
+          result = protocol.run_own(ASKED, [names, HARMLESS])
           changing = result.is_a?(ServerError) ? names : result.rows.flatten
           @known.clear if @known.size + names.size > MOST
           names.each { |name| @known[name] = changing.include?(name) }

@@ -46,7 +46,7 @@ module Heddle
           # @return [Boolean] whether the server has handled the cancel: if the query still ran, it is being stopped
           def ask(login)
             stream = login.home.open
-            return false if login.tls? && !login.encrypt(Link.new.open(stream, false), login.home)
+            return false if login.tls? && !login.encrypt(Protocol.new.open(stream, false), login.home)
 
             stream.write([12 + login.secret.bytesize, CODE, login.process_id].pack("NNN") + login.secret)
             stream.flush

@@ -26,7 +26,7 @@ module Heddle
           @failures = {}.compare_by_identity
         end
 
-        # @yieldparam link [Link]
+        # @yieldparam protocol [Protocol]
         # @yieldparam login [Login]
         # @yieldparam server [Server]
         # @raise [LoginFailed, ConnectTimeout, ConnectionLost, SystemCallError, SocketError, OpenSSL::SSL::SSLError] of
@@ -105,14 +105,14 @@ module Heddle
 
         def log_in(server, encrypted, kind, old)
           @step, @login = "the connect itself", nil
-          link = Link.new
+          protocol = Protocol.new
           stream = server.open
-          link.open(stream, @settings[:time_zone] == :local)
-          Types.prepare(link)
-          @login = Login.new(link, server, @settings, encrypted, old: old)
+          protocol.open(stream, @settings[:time_zone] == :local)
+          Types.prepare(protocol)
+          @login = Login.new(protocol, server, @settings, encrypted, old: old)
           @login.perform
-          check(link, server, kind)
-          yield link, @login, server
+          check(protocol, server, kind)
+          yield protocol, @login, server
           complete = true
         rescue IOError, SystemCallError, SocketError, OpenSSL::SSL::SSLError => error
           raise if error.is_a?(Error)
@@ -131,36 +131,38 @@ module Heddle
 
         # ---- target_session_attrs
 
-        def check(link, server, kind)
-          return if kind == :any || of_kind?(link, kind)
+        def check(protocol, server, kind)
+          return if kind == :any || of_kind?(protocol, kind)
 
           raise OtherKind, "#{server} is not of the kind that target_session_attrs: " \
             "#{@settings[:target_session_attrs]} asks for: no server that #{KINDS.fetch(kind)}"
         end
 
         # From 14 on a server says all of this while logging in.
-        def of_kind?(link, kind)
+        def of_kind?(protocol, kind)
           case kind
-          when :primary then !standby?(link)
-          when :standby then standby?(link)
-          when :"read-write" then !read_only?(link)
-          when :"read-only" then read_only?(link)
+          when :primary then !standby?(protocol)
+          when :standby then standby?(protocol)
+          when :"read-write" then !read_only?(protocol)
+          when :"read-only" then read_only?(protocol)
           end
         end
 
-        def standby?(link)
-          said = link.settings["in_hot_standby"]
-          said ? said == "on" : ask(link, "select pg_catalog.pg_is_in_recovery()")
+        def standby?(protocol)
+          said = protocol.settings["in_hot_standby"]
+          said ? said == "on" : ask(protocol, "select pg_catalog.pg_is_in_recovery()")
         end
 
-        def read_only?(link)
-          said = link.settings.values_at("default_transaction_read_only", "in_hot_standby")
-          said.include?(nil) ? ask(link, "show transaction_read_only") : said.include?("on")
+        def read_only?(protocol)
+          said = protocol.settings.values_at("default_transaction_read_only", "in_hot_standby")
+          said.include?(nil) ? ask(protocol, "show transaction_read_only") : said.include?("on")
         end
 
-        def ask(link, sql)
-          result = link.run_text(sql)
-          raise LoginFailed, "#{link.stream.peer} does not say what it is: #{result.message}" if result.is_a?(Exception)
+        def ask(protocol, sql)
+          result = protocol.run_text(sql)
+          if result.is_a?(Exception)
+            raise LoginFailed, "#{protocol.stream.peer} does not say what it is: #{result.message}"
+          end
 
           [true, "on", "t"].include?(result.rows.dig(0, 0))
         end

@@ -17,13 +17,13 @@ module Heddle
         UTF8 = /\A(?:utf-?8|unicode)\z/i
         private_constant :NAMES, :ESCAPES, :STRING, :COLUMN, :OFF, :UTF8
 
-        # @param link [Link]
+        # @param protocol [Protocol]
         # @param sql [String]
         # @return [Hash{Symbol => Object}] format: (:text, :csv, :binary, or one of newer servers), and delimiter:,
         #   null:, quote:, escape: if the statement has them, encoding: unless it is UTF-8, and header:
         # @raise [ArgumentError] for a value that cannot be read: rows in another form than the server expects would
         #   be read as other rows
-        def self.of(link, sql) = new(link.copy_options(sql), link.backslashes?).options
+        def self.of(protocol, sql) = new(protocol.copy_options(sql), protocol.backslashes?).options
 
         # @return [Hash{Symbol => Object}]
         attr_reader :options

@@ -46,22 +46,22 @@ module Heddle
           @portals = 0
           @held_cursors = {} # names of those that the server keeps beyond their transaction
           @calls = Calls.new
-          Connecting.new(options).perform do |link, login, server|
-            @link = link
-            @stream = link.stream
+          Connecting.new(options).perform do |protocol, login, server|
+            @protocol = protocol
+            @stream = protocol.stream
             @login = login
             @server = server
           end
-          @link.timeout = options[:timeout]
+          @protocol.timeout = options[:timeout]
           # A pooler stops no query of a client that has gone: its socket stays open until the cancel is sent, though
           # the stream closes its own descriptor at an interruption.
           @held = @stream.to_io.dup if @login.pooled?
           # There a session of the server has statements and cursors of other clients, too.
           @tag = ("_#{SecureRandom.hex(7)}" if @login.pooled?)
-          @link.tag = @tag if @tag
+          @protocol.tag = @tag if @tag
         end
 
-        def version = @link.settings.fetch("server_version", "")
+        def version = @protocol.settings.fetch("server_version", "")
 
         # @return [Integer, nil] the server's number for this connection
         def process_id = @login.process_id
@@ -73,14 +73,14 @@ module Heddle
         # ---- statements
 
         def kind(sql)
-          kind = @link.kind_of(sql)
+          kind = @protocol.kind_of(sql)
           refuse_copy(kind) if kind == :copy_in || kind == :copy_out
           record_effects(sql, kind) unless kind == :plain
           kind
         end
 
         def placeholders(sql)
-          @link.placeholders(sql) || raise(ArgumentError, "this statement has parameters such as $1, or a text " \
+          @protocol.placeholders(sql) || raise(ArgumentError, "this statement has parameters such as $1, or a text " \
             "without its end: write all its parameters as :name, or as ? for values and lists: #{sql}")
         end
 
@@ -90,22 +90,23 @@ module Heddle
 
         # Several statements go by a simple Query: one transaction, whose results follow one another.
         def query(sql, arguments)
-          return @link.run_new(sql, arguments) unless arguments.empty? && sql.include?(";") && @link.statements(sql) > 1
+          several = arguments.empty? && sql.include?(";") && @protocol.statements(sql) > 1
+          return @protocol.run_new(sql, arguments) unless several
 
-          SimpleResults.complete(@link, @link.run_text(sql))
+          SimpleResults.complete(@protocol, @protocol.run_text(sql))
         end
 
         def query_prepared(sql, arguments)
-          both = @link.run_named(sql, arguments)
-          skip_taken_names?(both.last) ? @link.run_named(sql, arguments) : both
+          both = @protocol.run_named(sql, arguments)
+          skip_taken_names?(both.last) ? @protocol.run_named(sql, arguments) : both
         end
 
         def prepare(sql)
-          result = @link.prepare(sql)
-          skip_taken_names?(result) ? @link.prepare(sql) : result
+          result = @protocol.prepare(sql)
+          skip_taken_names?(result) ? @protocol.prepare(sql) : result
         end
 
-        def ping = @link.run_text("")
+        def ping = @protocol.run_text("")
 
         # What a statement runs may fail with the same states, behind a commit of its own.
         def stale?(error) = error.stage == :refused && STALE.include?(error.sql_state)
@@ -115,21 +116,21 @@ module Heddle
           severity ? %w[FATAL PANIC].include?(severity) : FINAL.include?(error.sql_state)
         end
 
-        # See Link#textual=.
+        # See Protocol#textual=.
         #
         # @param textual [Boolean]
         def textual=(textual)
-          @link.textual = textual
+          @protocol.textual = textual
         end
 
         # @return [Boolean] whether a backslash is special in strings of SQL that have no E in front
-        def backslash_escapes? = @link.settings["standard_conforming_strings"] == "off"
+        def backslash_escapes? = @protocol.settings["standard_conforming_strings"] == "off"
 
         def locate(error)
-          return if @link.textual?
+          return if @protocol.textual?
           return unless error.position && error.sql.include?("?")
 
-          error.shift(error.position - @link.position(error.sql.encode(Encoding::UTF_8), error.position))
+          error.shift(error.position - @protocol.position(error.sql.encode(Encoding::UTF_8), error.position))
         rescue EncodingError
           nil
         end
@@ -158,7 +159,7 @@ module Heddle
         def open_cursor(sql, arguments)
           return open_held(sql, arguments) unless in_transaction?
 
-          result = @link.open_portal(name = next_name, sql, arguments, 1)
+          result = @protocol.open_portal(name = next_name, sql, arguments, 1)
           if result.is_a?(ServerError)
             return result unless result.sql_state == LACKING
 
@@ -166,20 +167,21 @@ module Heddle
             return result.suggest("if the server keeps no open portals, use query, which returns all rows at once")
           end
 
-          Cursor.new(self, name, result.instance_variable_get(:@description), result.rows.dup, @link.suspended?, false)
+          Cursor.new(self, name, result.instance_variable_get(:@description), result.rows.dup, @protocol.suspended?,
+            false)
         end
 
         # @api private for a cursor
         def fetch(cursor, count)
           result = if cursor.held
-            @link.run_new("FETCH #{Integer(count)} FROM #{cursor.name}", [])
+            @protocol.run_new("FETCH #{Integer(count)} FROM #{cursor.name}", [])
           else
-            @link.fetch(cursor.name, cursor.columns, count)
+            @protocol.fetch(cursor.name, cursor.columns, count)
           end
           return result if result.is_a?(ServerError)
 
           cursor.columns ||= result.instance_variable_get(:@description)
-          cursor.more = cursor.held ? result.size == count : @link.suspended?
+          cursor.more = cursor.held ? result.size == count : @protocol.suspended?
           result.rows
         end
 
@@ -187,9 +189,9 @@ module Heddle
         #
         # @api private for a cursor
         def close_cursor(cursor)
-          return if closed? || @link.owed > 0 || cursor.name.nil?
+          return if closed? || @protocol.owed > 0 || cursor.name.nil?
 
-          @link.close_portal(cursor.name)
+          @protocol.close_portal(cursor.name)
           @held_cursors.delete(cursor.name)
           cursor.name = nil
           cursor.more = false
@@ -203,7 +205,7 @@ module Heddle
           receive = lambda do
             while results.size < unsent.size
               results << batch_result(unsent[results.size], requests[results.size].first, failure)
-              failure ||= results.last if results.last.is_a?(ServerError) && @link.failed?
+              failure ||= results.last if results.last.is_a?(ServerError) && @protocol.failed?
             end
           end
           requests.each do |sql, arguments|
@@ -218,31 +220,31 @@ module Heddle
         # ends all.
         def atomic_batch(requests)
           settled = requests.each_with_index.map do |(sql, arguments), index|
-            values = Parameters.settled(@link, sql, arguments, nil)
+            values = Parameters.settled(@protocol, sql, arguments, nil)
             next [sql, values] unless values.is_a?(ServerError)
-            return [Array.new(index), values] if @link.failed?
+            return [Array.new(index), values] if @protocol.failed?
 
             [sql, Parameters.untyped(arguments)]
           end
-          @link.run_atomic(settled)
+          @protocol.run_atomic(settled)
         end
 
         # ---- COPY, notifications, notices
 
         def copy_in(sql)
-          started_copy(sql, :copy_in) { |columns, options| CopyIn.of(@link, columns, options) }
+          started_copy(sql, :copy_in) { |columns, options| CopyIn.of(@protocol, columns, options) }
         end
 
         def copy_out(sql, raw:)
           started_copy(sql, :copy_out, raw) do |columns, options|
-            CopyOut.of(@link, columns, options.merge!(raw: raw))
+            CopyOut.of(@protocol, columns, options.merge!(raw: raw))
           end
         end
 
-        def failed? = @link.failed?
+        def failed? = @protocol.failed?
 
         def queued_notification
-          (kept = @link.notification) && Notification.new(*kept)
+          (kept = @protocol.notification) && Notification.new(*kept)
         end
 
         def listen_sql(channel) = "LISTEN #{quote_identifier(channel)}"
@@ -255,22 +257,22 @@ module Heddle
         def next_notification(seconds)
           till = seconds && Clock.now + seconds
           loop do
-            arrived = @link.consume_input
+            arrived = @protocol.consume_input
             kept = queued_notification
             return kept if kept
             return read_error if arrived == :message || arrived == :gone
 
             left = till && [till - Clock.now, 0].max
             return if left == 0
-            return unless @link.wait_for_more(left)
+            return unless @protocol.wait_for_more(left)
           end
         end
 
         def notices=(kept)
-          @link.noticing = kept
+          @protocol.noticing = kept
         end
 
-        def take_notices = @link.notices&.map { |fields| Notice.of(fields) } || EMPTY
+        def take_notices = @protocol.notices&.map { |fields| Notice.of(fields) } || EMPTY
 
         # ---- transactions
 
@@ -285,7 +287,7 @@ module Heddle
         def effect_of(_error)
           return :ended unless in_transaction?
 
-          @link.failed? ? :doomed : :none
+          @protocol.failed? ? :doomed : :none
         end
 
         # ---- the session
@@ -295,7 +297,7 @@ module Heddle
         def session_unknown? = !@calls.unknown.empty?
 
         def look_at_session
-          @called = true if !session_changed? && @calls.change_session?(@link)
+          @called = true if !session_changed? && @calls.change_session?(@protocol)
           @calls.unknown.clear
         end
 
@@ -307,9 +309,9 @@ module Heddle
         def reset_session
           return false if command("DISCARD ALL").is_a?(ServerError)
 
-          @link.forget_statements
+          @protocol.forget_statements
           @calls.forget if @touched # a statement may have made other functions
-          @link.notifications # of what the one before listened to
+          @protocol.notifications # of what the one before listened to
           @held_cursors.clear
           @login.speak_of_intervals # which the startup message cannot set
           @touched = @called = false
@@ -320,9 +322,9 @@ module Heddle
 
         # A notification that waits to be read does not make a connection unfit.
         def healthy?
-          return false unless @link.owed.zero? && !closed?
+          return false unless @protocol.owed.zero? && !closed?
 
-          @stream.healthy? || @link.consume_input == :nothing
+          @stream.healthy? || @protocol.consume_input == :nothing
         rescue IOError, SystemCallError, OpenSSL::SSL::SSLError
           false
         end
@@ -334,7 +336,7 @@ module Heddle
         end
 
         def abandon(lost)
-          return super if @abandoned || forked? || !@link.unfinished? || !cancels? || @login.pooled?
+          return super if @abandoned || forked? || !@protocol.unfinished? || !cancels? || @login.pooled?
 
           stop_and_keep_open
         ensure
@@ -346,9 +348,9 @@ module Heddle
         def tables(schema, name)
           sql = "select distinct table_name::text from information_schema.tables where (table_schema::text = ?::text " \
             "or (?::text is null and table_schema::name = any(current_schemas(false))))"
-          return @link.run_own("#{sql} and table_name::text = ?::text", [schema, schema, name]) if name
+          return @protocol.run_own("#{sql} and table_name::text = ?::text", [schema, schema, name]) if name
 
-          @link.run_own("#{sql} order by 1", [schema, schema])
+          @protocol.run_own("#{sql} order by 1", [schema, schema])
         end
 
         private
@@ -364,7 +366,7 @@ module Heddle
         # A cancel may arrive late, and would then stop the next query. So the connection stays open only if the server
         # confirms that the cancel has stopped this query.
         def stop_and_keep_open
-          error = Cancel.send(@login) { Heddle.deadline(LAST_ANSWER) { @link.finish_reply } }
+          error = Cancel.send(@login) { Heddle.deadline(LAST_ANSWER) { @protocol.finish_reply } }
           stopped = error && error.sql_state == CANCELED
         ensure
           close_silently unless stopped
@@ -372,7 +374,7 @@ module Heddle
 
         # Between two requests the server says nothing else, except that it ends the connection.
         def read_error
-          error = @link.read_message
+          error = @protocol.read_message
           return error if error.is_a?(ServerError)
 
           @stream.poison
@@ -381,10 +383,10 @@ module Heddle
 
         # What the statement may leave in the session.
         def record_effects(sql, kind)
-          return @touched = true if kind == :session || kind == :other || @link.sets_config?(sql)
-          return @touched = true if kind == :commit && @link.statements(sql) > 1
+          return @touched = true if kind == :session || kind == :other || @protocol.sets_config?(sql)
+          return @touched = true if kind == :commit && @protocol.statements(sql) > 1
 
-          @calls.record(@link.calls(sql))
+          @calls.record(@protocol.calls(sql))
         end
 
         def refuse_copy(kind)
@@ -393,13 +395,13 @@ module Heddle
         end
 
         def started_copy(sql, kind, raw = false)
-          unless @link.kind_of(sql) == kind && @link.statements(sql) == 1
+          unless @protocol.kind_of(sql) == kind && @protocol.statements(sql) == 1
             raise ArgumentError, "#{kind} takes one COPY … #{(kind == :copy_in) ? "FROM STDIN" : "TO STDOUT"}, " \
               "not: #{sql}"
           end
 
           record_effects(sql, kind)
-          options = CopyOptions.of(@link, sql)
+          options = CopyOptions.of(@protocol, sql)
           if kind == :copy_out && options[:encoding] && !raw
             raise ArgumentError, "the rows of this COPY are in an encoding of its own: leave the statement's " \
               "encoding out, or take their bytes (raw: true)"
@@ -410,15 +412,15 @@ module Heddle
               "bytes (raw: true)"
           end
 
-          described = (describe_copy(sql, kind) if options[:format] == :binary && !raw && !@link.textual?)
+          described = (describe_copy(sql, kind) if options[:format] == :binary && !raw && !@protocol.textual?)
           return described if described.is_a?(ServerError)
 
-          columns, binary = started = @link.start_copy(sql, kind == :copy_in)
+          columns, binary = started = @protocol.start_copy(sql, kind == :copy_in)
           return started if started.is_a?(ServerError)
 
           options[:format] = (:binary if binary) || ((options[:format] == :csv) ? :csv : :text)
           if described && described.size == columns
-            options.update(described: described, converter: BinaryForm.new(@link, described))
+            options.update(described: described, converter: BinaryForm.new(@protocol, described))
           end
           yield columns, options
         end
@@ -427,20 +429,20 @@ module Heddle
         #
         # @return [Columns, nil, ServerError] nil if they cannot be told; an error if the COPY cannot run any more
         def describe_copy(sql, kind)
-          table, list = @link.copy_target(sql)
+          table, list = @protocol.copy_target(sql)
           return unless table
 
-          columns = (list == false) ? @link.describe(table) : describe_table(table, list)
+          columns = (list == false) ? @protocol.describe(table) : describe_table(table, list)
           if columns.is_a?(ServerError)
             # Outside a transaction the COPY itself is refused, perhaps, with a position in its own text.
-            return (@link.in_transaction? || final?(columns)) ? columns.shift(Float::INFINITY) : nil
+            return (@protocol.in_transaction? || final?(columns)) ? columns.shift(Float::INFINITY) : nil
           end
 
           columns && know_types(columns, kind)
         end
 
         def describe_table(table, list)
-          columns = @link.describe(selection(table, list))
+          columns = @protocol.describe(selection(table, list))
           return columns if list || !columns.is_a?(Columns)
 
           # A COPY that names no columns leaves generated ones out.
@@ -449,7 +451,7 @@ module Heddle
           return columns if generated.empty?
 
           kept = columns.names - generated
-          @link.describe(selection(table, kept.map { |name| quote_identifier(name) }))
+          @protocol.describe(selection(table, kept.map { |name| quote_identifier(name) }))
         end
 
         def selection(table, list)
@@ -463,15 +465,15 @@ module Heddle
           table = columns.descriptions.dig(0, 2)
           return EMPTY if table.nil? || table == 0 || version.to_i < 12
 
-          result = @link.run_own("select attname::pg_catalog.text from pg_catalog.pg_attribute " \
+          result = @protocol.run_own("select attname::pg_catalog.text from pg_catalog.pg_attribute " \
             "where attrelid = ?::pg_catalog.oid and attgenerated <> ''", [table])
           result.is_a?(ServerError) ? result : result.rows.flatten
         end
 
         # In the middle of a COPY nothing can be looked up.
         def know_types(columns, kind)
-          Types.know(@link, columns.types)
-          if kind == :copy_out && (name = BinaryForm.new(@link, columns).unreadable)
+          Types.know(@protocol, columns.types)
+          if kind == :copy_out && (name = BinaryForm.new(@protocol, columns).unreadable)
             raise ArgumentError, "the column #{name} is of a type that cannot be read from a COPY in the binary form " \
               "(money, a composite type, or one without a known form): cast it in a query (copy (select " \
               "#{name}::text …) to stdout), use the text form, or take the server's bytes (raw: true)"
@@ -483,12 +485,12 @@ module Heddle
         # @param receive [Proc] reads the answers that are owed: the server can be asked for a value's type then
         # @return [nil, Exception] nil if an answer is owed
         def send_in_batch(sql, arguments, receive)
-          if Parameters.doubtful?(@link, arguments)
+          if Parameters.doubtful?(@protocol, arguments)
             receive.call
-            arguments = Parameters.settled(@link, sql, arguments, nil)
+            arguments = Parameters.settled(@protocol, sql, arguments, nil)
             return arguments if arguments.is_a?(ServerError)
           end
-          @link.send_new(sql, arguments)
+          @protocol.send_new(sql, arguments)
         rescue ArgumentError, TypeError, EncodingError => error
           error
         end
@@ -496,8 +498,8 @@ module Heddle
         # @param unsent [Exception, nil] why the request was not sent; nil if its answer is to be read
         # @param failure [ServerError, nil] the error that failed the transaction
         def batch_result(unsent, sql, failure)
-          result = unsent || @link.receive
-          return (failure && !unsent && @link.rolled_back(sql)) || result unless result.is_a?(ServerError)
+          result = unsent || @protocol.receive
+          return (failure && !unsent && @protocol.rolled_back(sql)) || result unless result.is_a?(ServerError)
 
           (failure && result.sql_state == REFUSED) ? not_run(failure) : result
         end
@@ -513,7 +515,7 @@ module Heddle
           return false unless result.is_a?(ServerError) && result.sql_state == TAKEN && result.stage == :refused
           return false if in_transaction?
 
-          @link.skip_names(SecureRandom.random_number(1 << 31))
+          @protocol.skip_names(SecureRandom.random_number(1 << 31))
           true
         end
 
@@ -522,7 +524,7 @@ module Heddle
         # Not inside a transaction, where a portal would end with its statement. A SELECT that writes or locks rows, and
         # every SELECT on some servers, cannot have such a cursor. The server runs the SELECT behind the end of DECLARE.
         def open_held(sql, arguments)
-          return open_complete(sql, arguments) unless @link.select?(sql)
+          return open_complete(sql, arguments) unless @protocol.select?(sql)
 
           head = "DECLARE #{name = next_name} NO SCROLL CURSOR WITH HOLD FOR "
           result = query(head + sql, arguments)

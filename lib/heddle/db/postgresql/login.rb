@@ -35,13 +35,13 @@ module Heddle
         # @return [String] what it waits for, for messages
         attr_reader :step
 
-        # @param link [Link]
+        # @param protocol [Protocol]
         # @param server [Server]
         # @param settings [Hash{Symbol => Object}] see {Settings.of}
         # @param encrypted [Boolean, nil] whether the connection begins with TLS; nil: where the server has it
         # @param old [Boolean] whether to speak protocol 3.0 alone
-        def initialize(link, server, settings, encrypted, old: false)
-          @link = link
+        def initialize(protocol, server, settings, encrypted, old: false)
+          @protocol = protocol
           @server = server
           @settings = settings
           @encrypted = encrypted
@@ -51,11 +51,11 @@ module Heddle
         # @return [self]
         # @raise [LoginFailed, ProtocolError, ConnectionLost, OpenSSL::SSL::SSLError]
         def perform
-          @home = home_of(@link.stream)
+          @home = home_of(@protocol.stream)
           start_tls unless @encrypted == false
           text = startup
           @step = "the answer to the log-in"
-          @link.write_message(nil, text)
+          @protocol.write_message(nil, text)
           authenticate
           @step = "the end of the log-in"
           settle
@@ -83,13 +83,13 @@ module Heddle
 
         # Asks for TLS, and begins it.
         #
-        # @param link [Link] of this connection, or of one for its cancel
+        # @param protocol [Protocol] of this connection, or of one for its cancel
         # @param server [Server]
         # @return [Boolean] whether the server has TLS
-        def encrypt(link, server)
+        def encrypt(protocol, server)
           unless @settings[:sslnegotiation] == :direct
-            link.write_bytes(TLS_REQUEST)
-            case answer = link.read_byte
+            protocol.write_bytes(TLS_REQUEST)
+            case answer = protocol.read_byte
             when "S" then nil
             when "N" then return false
             when "E" then raise ConnectionLost, "#{server} refused before TLS began: it may be " \
@@ -100,8 +100,8 @@ module Heddle
           end
           # For a cancel, too, when the files may not be there any more.
           @tls_options ||= Login.tls_options(@settings)
-          link.stream.start_tls(server.host, @tls_options)
-          Login.speak_postgresql(link.stream.tls, server) if @settings[:sslnegotiation] == :direct
+          protocol.stream.start_tls(server.host, @tls_options)
+          Login.speak_postgresql(protocol.stream.tls, server) if @settings[:sslnegotiation] == :direct
           true
         end
 
@@ -152,10 +152,10 @@ module Heddle
         #
         # @raise [LoginFailed]
         def speak_of_intervals
-          return if [nil, "postgres"].include?(@link.settings["IntervalStyle"])
+          return if [nil, "postgres"].include?(@protocol.settings["IntervalStyle"])
 
           @step = "the setting of IntervalStyle"
-          result = @link.run_text("set IntervalStyle = postgres")
+          result = @protocol.run_text("set IntervalStyle = postgres")
           refuse("does not set IntervalStyle: #{result.message}") if result.is_a?(ServerError)
         end
 
@@ -180,7 +180,7 @@ module Heddle
 
         def start_tls
           @step = HANDSHAKE
-          @began = encrypt(@link, @server)
+          @began = encrypt(@protocol, @server)
           return if @began || @encrypted.nil?
 
           refuse("has no TLS, which #{@settings[:tls] ? "tls:" : "sslmode: #{@settings[:sslmode]}"} asks for")
@@ -265,11 +265,11 @@ module Heddle
         def clear_password
           permit("password")
           unbound
-          unless @link.stream.tls? || server_is_local?
+          unless @protocol.stream.tls? || server_is_local?
             refuse("wants the password in the clear, where anybody can read it: connect with TLS (sslmode: " \
               "\"verify-full\")")
           end
-          @link.write_message("p", "#{password}\0".b)
+          @protocol.write_message("p", "#{password}\0".b)
         end
 
         # MD5(MD5(password + user) + salt).
@@ -277,7 +277,7 @@ module Heddle
           permit("md5")
           unbound
           inner = OpenSSL::Digest::MD5.hexdigest(password.b + @settings[:user].b)
-          @link.write_message("p", "md5#{OpenSSL::Digest::MD5.hexdigest(inner.b + salt)}\0".b)
+          @protocol.write_message("p", "md5#{OpenSSL::Digest::MD5.hexdigest(inner.b + salt)}\0".b)
         rescue OpenSSL::Digest::DigestError
           refuse("wants us to log in by MD5, which this machine's OpenSSL forbids: " \
             "set scram-sha-256 (password_encryption)")
@@ -286,13 +286,13 @@ module Heddle
         def choose(mechanisms)
           scram = mechanisms.grep(/\ASCRAM-SHA-256(?:-PLUS)?\z/)
           if scram.empty?
-            names = mechanisms.first(8).map { |name| Link.sanitize(name.byteslice(0, 64)) }.join(", ")
+            names = mechanisms.first(8).map { |name| Protocol.sanitize(name.byteslice(0, 64)) }.join(", ")
             refuse("wants us to log in by one of #{names}, which are not known here")
           end
 
           permit("scram-sha-256")
-          could = @settings[:channel_binding] != :disable && @link.stream.tls? &&
-            SCRAM.end_point(@link.stream.tls.peer_cert)
+          could = @settings[:channel_binding] != :disable && @protocol.stream.tls? &&
+            SCRAM.end_point(@protocol.stream.tls.peer_cert)
           binding = could if mechanisms.include?("SCRAM-SHA-256-PLUS")
           unless binding || scram.include?("SCRAM-SHA-256")
             refuse("wants us to log in by SCRAM-SHA-256-PLUS alone, which needs TLS, and channel_binding: not disabled")
@@ -304,14 +304,14 @@ module Heddle
           @scram = SCRAM.new(password, binding: binding || nil, offered: could ? true : false)
           @bound = binding ? true : false
           first = @scram.first
-          @link.write_message("p", @scram.mechanism.b << "\0" << [first.bytesize].pack("N") << first.b)
+          @protocol.write_message("p", @scram.mechanism.b << "\0" << [first.bytesize].pack("N") << first.b)
         end
 
         def continue_sasl(challenge)
           refuse("sent a challenge (SCRAM) that nobody asked for") unless @scram
-          @link.write_message("p", @scram.final(challenge).b)
+          @protocol.write_message("p", @scram.final(challenge).b)
         rescue SCRAM::Refused => error
-          refuse(Link.sanitize(error.message))
+          refuse(Protocol.sanitize(error.message))
         end
 
         def finish(message)
@@ -319,7 +319,7 @@ module Heddle
           @scram.verify(message)
           @verified = true
         rescue SCRAM::Refused => error
-          refuse(Link.sanitize(error.message))
+          refuse(Protocol.sanitize(error.message))
         end
 
         def password
@@ -346,13 +346,13 @@ module Heddle
         def note_setting(payload)
           name, value, rest = payload.split("\0", -1)
           unexpected("S") unless rest == ""
-          @link.note_setting(Link.sanitize(name), Link.sanitize(value))
+          @protocol.note_setting(Protocol.sanitize(name), Protocol.sanitize(value))
         end
 
         # The next message other than a notice.
         def message
           ROUNDS.times do
-            type, payload = @link.read_message
+            type, payload = @protocol.read_message
             @heard = true
             return [type, payload] unless type == "N" || type.is_a?(ServerError)
             next if type == "N"
@@ -380,7 +380,7 @@ module Heddle
           return "create the role, or name another one (user:)" if error.message.include?("does not exist")
 
           "a line of the server's pg_hba.conf has to allow it, and the role must exist" \
-            "#{"; it may want TLS (sslmode: \"verify-full\")" unless @link.stream.tls?}"
+            "#{"; it may want TLS (sslmode: \"verify-full\")" unless @protocol.stream.tls?}"
         end
 
         def unexpected(type)

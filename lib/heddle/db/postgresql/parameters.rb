@@ -74,25 +74,25 @@ module Heddle
           #
           # @param prepared [Prepared, nil] the statement, if it is prepared
           # @return [Array, ServerError] the arguments; the server's refusal of the statement
-          def settled(link, sql, arguments, prepared)
-            hashes = arguments.any?(Hash) && Types.hstore?(link)
+          def settled(protocol, sql, arguments, prepared)
+            hashes = arguments.any?(Hash) && Types.hstore?(protocol)
             places = arguments.each_index.select { |index| undecided?(arguments[index], hashes) }
             return arguments if places.empty?
 
-            types = prepared ? prepared.types : link.parameter_types(sql, arguments)
+            types = prepared ? prepared.types : protocol.parameter_types(sql, arguments)
             return types if types.is_a?(ServerError)
 
             wanted = types.values_at(*places)
-            Types.know(link, wanted.uniq - [0, nil])
-            form = BinaryForm.new(link)
+            Types.know(protocol, wanted.uniq - [0, nil])
+            form = BinaryForm.new(protocol)
             arguments = arguments.dup
             places.zip(wanted) { |index, oid| arguments[index] = form.parameter(arguments[index], oid) if oid }
             arguments
           end
 
           # @return [Boolean] whether {.settled} may have to ask the server
-          def doubtful?(link, arguments)
-            hashes = link.instance_variable_get(:@hstore) != false
+          def doubtful?(protocol, arguments)
+            hashes = protocol.instance_variable_get(:@hstore) != false
             arguments.any? { |value| undecided?(value, hashes) }
           end
 

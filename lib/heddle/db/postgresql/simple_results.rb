@@ -25,12 +25,12 @@ module Heddle
           # @param result [Result, ServerError] with the results that follow it
           # @return [Result, ServerError] the same; where the server cannot be asked (the transaction has failed), or
           #   refuses, values stay texts
-          def complete(link, result)
-            return result if result.is_a?(ServerError) || link.failed?
+          def complete(protocol, result)
+            return result if result.is_a?(ServerError) || protocol.failed?
 
             values_of(result).each_slice(AT_ONCE) do |values|
               texts = values.map { |row, index, type| Text.new(type, row[index]) }
-              known = read(link, texts.uniq) || break
+              known = read(protocol, texts.uniq) || break
               values.each_with_index { |(row, index, _), number| row[index] = known.fetch(texts[number]) }
             end
             result
@@ -61,8 +61,8 @@ module Heddle
           end
 
           # @return [Hash{Text => Object}, nil] nil where the server refuses
-          def read(link, texts)
-            answer = link.run_new("select #{texts.each_index.map { |index| "$#{index + 1}" }.join(", ")}", texts)
+          def read(protocol, texts)
+            answer = protocol.run_new("select #{texts.each_index.map { |index| "$#{index + 1}" }.join(", ")}", texts)
             texts.zip(answer[0]).to_h unless answer.is_a?(ServerError)
           end
         end

@@ -12,7 +12,7 @@ module Heddle
         ROUNDS = 64
         # How many values the server is asked for at once.
         TEXTS = 1000
-        KINDS = Link::KINDS
+        KINDS = Protocol::KINDS
         MONEY = 790
 
         # Binary forms that the server writes and does not read, with their types, and their texts: tsquery without
@@ -76,11 +76,11 @@ module Heddle
           end
 
           # Tells a new connection what programs registered for the server's own types.
-          def prepare(link)
+          def prepare(protocol)
             @decoders.each do |name, decode|
               oid = name.is_a?(Integer) ? name : BUILTIN[name.delete_prefix("pg_catalog.")]
-              kind, element = link.builtin_type(oid) if oid
-              link.know_type(oid, kind, element, nil, decode) if kind
+              kind, element = protocol.builtin_type(oid) if oid
+              protocol.know_type(oid, kind, element, nil, decode) if kind
             end
           end
 
@@ -88,30 +88,30 @@ module Heddle
           #
           # @param oids [Array<Integer>]
           # @raise [ServerError]
-          def know(link, oids)
+          def know(protocol, oids)
             seen = {}
             until oids.empty?
               oids.each { |oid| seen[oid] = true }
-              look_up(link, oids.reject { |oid| link.type_of(oid) })
-              oids = oids.map { |oid| link.type_of(oid)[1] }.uniq.reject { |oid| oid == 0 || seen[oid] }
+              look_up(protocol, oids.reject { |oid| protocol.type_of(oid) })
+              oids = oids.map { |oid| protocol.type_of(oid)[1] }.uniq.reject { |oid| oid == 0 || seen[oid] }
             end
           end
 
           # Looks once whether the database has the extension hstore: a Hash is JSON in all others.
-          def hstore?(link)
-            known = link.instance_variable_get(:@hstore)
-            return known unless known.nil? && !link.failed?
+          def hstore?(protocol)
+            known = protocol.instance_variable_get(:@hstore)
+            return known unless known.nil? && !protocol.failed?
 
-            found = rows(link, "select count(*) from pg_catalog.pg_type where typname = 'hstore'", [])[0][0] > 0
-            link.instance_variable_set(:@hstore, found)
+            found = rows(protocol, "select count(*) from pg_catalog.pg_type where typname = 'hstore'", [])[0][0] > 0
+            protocol.instance_variable_set(:@hstore, found)
           end
 
           # @return [Array<Integer>] a type that is known, and those in it
-          def within(link, oid)
+          def within(protocol, oid)
             found = []
             until oid.nil? || oid == 0 || found.include?(oid)
               found << oid
-              oid = link.type_of(oid)&.last
+              oid = protocol.type_of(oid)&.last
             end
             found
           end
@@ -119,17 +119,17 @@ module Heddle
           # @param waiting [Array<(Array, Integer, Integer, String)>] rows, with the indices, OIDs and bytes of values
           #   that they lack
           # @raise [ServerError, TransactionError]
-          def settle(link, waiting)
-            if link.failed?
+          def settle(protocol, waiting)
+            if protocol.failed?
               return if waiting.empty?
 
               raise TransactionError, "the types of a result's values cannot be looked up: a later statement of the " \
                 "transaction failed"
             end
             ROUNDS.times do
-              look_up(link, link.unknown_types)
-              link.server_texts = texts(link, link.wanted_texts)
-              waiting = waiting.reject { |value| link.settle_value(value) }
+              look_up(protocol, protocol.unknown_types)
+              protocol.server_texts = texts(protocol, protocol.wanted_texts)
+              waiting = waiting.reject { |value| protocol.settle_value(value) }
               return if waiting.empty?
             end
             raise ProtocolError, "the server describes types that contain themselves"
@@ -137,17 +137,17 @@ module Heddle
 
           private
 
-          def look_up(link, oids)
+          def look_up(protocol, oids)
             return if oids.empty?
 
-            multiranges = (link.settings.fetch("server_version", "").to_i >= 14) ? MULTIRANGES : ""
-            found = rows(link, format(CATALOGUE, multiranges), ["{#{oids.join(",")}}"])
+            multiranges = (protocol.settings.fetch("server_version", "").to_i >= 14) ? MULTIRANGES : ""
+            found = rows(protocol, format(CATALOGUE, multiranges), ["{#{oids.join(",")}}"])
             found.each do |oid, schema, name, type, function, element, fields|
               kind = kind_of(type, function)
               decode = @decoders[oid] || @decoders["#{schema}.#{name}"] || @decoders[name]
-              link.know_type(oid, KINDS.fetch(kind), element, ((kind == :COMPOSITE) ? fields.freeze : nil), decode)
+              protocol.know_type(oid, KINDS.fetch(kind), element, ((kind == :COMPOSITE) ? fields.freeze : nil), decode)
             end
-            (oids - found.map(&:first)).each { |oid| link.know_type(oid, KINDS[:SERVER], 0, nil, @decoders[oid]) }
+            (oids - found.map(&:first)).each { |oid| protocol.know_type(oid, KINDS[:SERVER], 0, nil, @decoders[oid]) }
           end
 
           def kind_of(type, function)
@@ -163,16 +163,16 @@ module Heddle
 
           # @param wanted [Array<(Integer, String)>] OIDs, and values in their binary forms
           # @return [Hash{(Integer, String) => String}]
-          def texts(link, wanted)
+          def texts(protocol, wanted)
             (wanted.uniq - UNREADABLE.keys).each_slice(TEXTS).with_object(UNREADABLE.dup) do |slice, found|
               list = slice.map { |oid, _| (oid == MONEY) ? "?::pg_catalog.numeric::text" : "?::text" }.join(", ")
               arguments = slice.map { |oid, bytes| Parameters::Binary.new(oid, bytes) }
-              found.merge!(slice.zip(rows(link, "select array[#{list}]", arguments)[0][0]).to_h)
+              found.merge!(slice.zip(rows(protocol, "select array[#{list}]", arguments)[0][0]).to_h)
             end
           end
 
-          def rows(link, sql, arguments)
-            result = link.run_own(sql, arguments)
+          def rows(protocol, sql, arguments)
+            result = protocol.run_own(sql, arguments)
             raise result if result.is_a?(ServerError)
 
             result.rows

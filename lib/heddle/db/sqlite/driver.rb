@@ -64,32 +64,32 @@ module Heddle
           open
           complete = true
         ensure
-          @link&.close unless complete
+          @native&.close unless complete
         end
 
         # Whether values come as SQLite stores them, whatever their columns' declared types.
         #
         # @param stored [Boolean]
         def stored_values=(stored)
-          @link.stored_values = stored
+          @native.stored_values = stored
         end
 
         def database_type = :sqlite
 
         def description = "SQLite at #{@options[:database]}"
 
-        def version = Link.library
+        def version = Database.library
 
         # ---- statements
 
         def kind(sql)
-          Link.plain?(sql) ? :plain : @link.kind(sql)
+          Database.plain?(sql) ? :plain : @native.kind(sql)
         rescue ArgumentError, EncodingError
           :plain # the same error is raised when it is to run
         end
 
-        # @return [Link]
-        attr_reader :link
+        # @return [Database]
+        attr_reader :native
 
         def placeholders(sql) = Statements.placeholders(sql)
 
@@ -119,7 +119,7 @@ module Heddle
 
         def execute(handle, arguments)
           before(handle) if @query_only || !@waiting.empty?
-          @link.run(handle, arguments)
+          @native.run(handle, arguments)
         ensure
           let_others_in unless @waiting.empty?
           writer_ended if @writes && !in_transaction?
@@ -128,9 +128,9 @@ module Heddle
         # The few texts of transactions stay prepared. Those of this driver leave nothing to the next user.
         def command(sql)
           handle = @commands[sql] ||= begin
-            touched = @link.touched?
+            touched = @native.touched?
             handle = prepared(sql, 0)
-            @link.touched = touched
+            @native.touched = touched
             return handle if handle.is_a?(ServerError)
 
             handle
@@ -141,9 +141,9 @@ module Heddle
         def ping = command("SELECT 1")
 
         # Statements are closed at once: a close sends nothing.
-        def release(handle) = @link.release(handle)
+        def release(handle) = @native.release(handle)
 
-        def owns?(handle) = @link.owns?(handle)
+        def owns?(handle) = @native.owns?(handle)
 
         def closes = 0
 
@@ -170,7 +170,7 @@ module Heddle
           handle = prepare(sql)
           return handle if handle.is_a?(ServerError)
 
-          @link.open_rows(handle, arguments)
+          @native.open_rows(handle, arguments)
           opened = Cursor.new(self, handle)
         ensure
           release(handle) if handle && !handle.is_a?(ServerError) && !opened
@@ -179,7 +179,7 @@ module Heddle
         # @api private for a cursor
         def fetch(cursor, count)
           before(cursor.handle) if @query_only || !@waiting.empty?
-          @link.fetch_rows(cursor.handle, count)
+          @native.fetch_rows(cursor.handle, count)
         ensure
           let_others_in unless @waiting.empty?
           writer_ended if @writes && !in_transaction?
@@ -194,20 +194,20 @@ module Heddle
         # ---- functions, copies
 
         def define_function(kind, name, arity, callable, deterministic: false, direct_only: false)
-          @link.touched = true
+          @native.touched = true
           flags = (deterministic ? DETERMINISTIC : 0) | (direct_only ? DIRECT_ONLY : 0)
-          @link.create([name, arity, flags, callable, kind])
+          @native.create([name, arity, flags, callable, kind])
         end
 
         def backup(path, pages)
           if File.exist?(path) && File.identical?(path, database)
             raise ArgumentError, "a database cannot be copied into itself: #{path}"
           end
-          if @link.writing?
+          if @native.writing?
             raise TransactionError, "a database cannot be copied within a transaction that writes: end it first"
           end
 
-          copy = Link.new
+          copy = Database.new
           copy.error_map = ErrorMap.new(path)
           error = copy.open(path, READ_WRITE | CREATE | ALWAYS)
           return error if error
@@ -218,7 +218,7 @@ module Heddle
           source_is_locked = false
           tries = 0
           waiter = Waiter.new(WaitQueue.new, @waiter.seconds)
-          error = @link.copy_to(copy, pages) do |done, all, code|
+          error = @native.copy_to(copy, pages) do |done, all, code|
             # SQLite calls its busy handler again only if the handler said to try again.
             source_is_locked = code == BUSY && (source_is_locked || @waiting.key?(@waiter))
             case code
@@ -244,7 +244,7 @@ module Heddle
           raise ArgumentError, "deferrable: transactions do not exist in SQLite" if deferrable
 
           isolation_level(isolation) if isolation # all are serializable
-          reads = read_only || @link.read_only?
+          reads = read_only || @native.read_only?
           result = begin_as(reads ? :deferred : @options[:transaction])
           return [result] unless read_only && in_transaction?
 
@@ -252,7 +252,7 @@ module Heddle
           [result, set_query_only(true)]
         end
 
-        def in_transaction? = @link.in_transaction?
+        def in_transaction? = @native.in_transaction?
 
         # SQLite may have rolled the transaction back.
         def effect_of(error)
@@ -267,9 +267,9 @@ module Heddle
         # ---- the session
 
         # A statement whose rows nobody fetches any more would hold up checkpoints for ever.
-        def session_changed? = @link.touched? || @link.reading?
+        def session_changed? = @native.touched? || @native.reading?
 
-        def settle_session = @link.touched = false
+        def settle_session = @native.touched = false
 
         # A new connection is as quick, and forgets everything. A database in memory would be gone: it stays as it is.
         def reset_session
@@ -281,17 +281,17 @@ module Heddle
 
         def healthy? = at_rest?
 
-        def at_rest? = !closed? && !@link.busy?
+        def at_rest? = !closed? && !@native.busy?
 
-        def closed? = @link.closed?
+        def closed? = @native.closed?
 
-        def forked? = @link.forked?
+        def forked? = @native.forked?
 
         def close
           @waiter&.wake
           ended = @writes || in_transaction?
-          @link.close
-          writer_ended if ended && !@link.busy?
+          @native.close
+          writer_ended if ended && !@native.busy?
         end
 
         # SQLite has stopped, nothing runs on, and nothing is owed: the connection goes on.
@@ -307,16 +307,16 @@ module Heddle
         def memory? = database == ":memory:"
 
         def open
-          @link = Link.new
-          @link.error_map = @error_map = ErrorMap.new(database)
-          check(@link.open(*file))
-          @link.timeout = @options[:timeout]
-          @link.local = @options[:time_zone] == :local
-          @queue = WaitQueue.of(@link.path)
+          @native = Database.new
+          @native.error_map = @error_map = ErrorMap.new(database)
+          check(@native.open(*file))
+          @native.timeout = @options[:timeout]
+          @native.local = @options[:time_zone] == :local
+          @queue = WaitQueue.of(@native.path)
           @waiting = @queue.waiting # the same Hash for as long as the queue exists
           @waiter = Waiter.new(@queue, @options[:busy_timeout])
           @error_map.attach(@queue, @waiter)
-          @link.wait_for_locks_by(@waiter, @waiting)
+          @native.wait_for_locks_by(@waiter, @waiting)
           Heddle.deadline(@options[:connect_timeout]) { set_up }
         end
 
@@ -346,7 +346,7 @@ module Heddle
 
         # Stands behind nobody: a new connection can read beside a long transaction.
         def set(pragma)
-          handle, result = @link.run_new(pragma, EMPTY)
+          handle, result = @native.run_new(pragma, EMPTY)
           release(handle) if handle
           result || run_several(pragma, EMPTY)
         ensure
@@ -356,7 +356,7 @@ module Heddle
         # The journal's mode is the file's own, and cannot be set where the file is not to be written.
         def pragmas
           all = {"foreign_keys" => @options[:foreign_keys] ? 1 : 0, "synchronous" => @options[:synchronous]}
-          all["journal_mode"] = @options[:journal_mode] unless @link.read_only? || memory?
+          all["journal_mode"] = @options[:journal_mode] unless @native.read_only? || memory?
           all.merge!(@options[:pragmas])
         end
 
@@ -372,7 +372,7 @@ module Heddle
           allow_writes if @query_only && !in_transaction?
           return run_in_turn(sql, arguments) unless @waiting.empty? || in_transaction?
 
-          @link.run_new(sql, arguments)
+          @native.run_new(sql, arguments)
         ensure
           let_others_in unless @waiting.empty?
           writer_ended if @writes && !in_transaction?
@@ -386,7 +386,7 @@ module Heddle
 
           unless handle.tail
             @waiter.queue_up unless handle.reads?
-            result = @link.run(handle, arguments)
+            result = @native.run(handle, arguments)
           end
           complete = true
           [(handle unless handle.empty?), result]
@@ -396,14 +396,14 @@ module Heddle
 
         # Reading the schema may wait for the lock, too.
         def prepared(sql, offset)
-          @link.prepare(sql, offset)
+          @native.prepare(sql, offset)
         ensure
           let_others_in unless @waiting.empty?
         end
 
         # An extension may run statements when it is loaded.
         def loaded(path)
-          @link.load_extension(path)
+          @native.load_extension(path)
         ensure
           let_others_in unless @waiting.empty?
         end
@@ -501,7 +501,7 @@ module Heddle
         def attend(query_only: @query_only, writes: @writes)
           @query_only = query_only
           @writes = writes
-          @link.attended = @query_only || @writes
+          @native.attended = @query_only || @writes
         end
 
         def with_end

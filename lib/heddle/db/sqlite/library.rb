@@ -16,9 +16,9 @@ module Heddle
         class << self
           # @raise [LoadError] without the gem, or with a library that cannot be used
           def load
-            return if Link.library
+            return if Database.library
 
-            LOCK.synchronize { attach unless Link.library }
+            LOCK.synchronize { attach unless Database.library }
           end
 
           private
@@ -39,7 +39,7 @@ module Heddle
             database.enable_load_extension(true)
             database.load_extension(compiled_code)
             raise LoadError, "this SQLite was built for one thread only: install another gem sqlite3" unless
-              Link.threadsafe?
+              Database.threadsafe?
           rescue ::SQLite3::Exception => error
             raise LoadError, "SQLite #{::SQLite3::SQLITE_VERSION} cannot be used (#{error.message}): Heddle needs " \
               "3.38 or later, which gem sqlite3 1.4.3 and later has"

@@ -53,7 +53,7 @@ module Heddle
           @queue.wake if waited
         end
 
-        # Called by the link when it has run a statement, if anybody waits.
+        # Called by the connection when it has run a statement, if anybody waits.
         #
         # @param in_transaction [Boolean] whether the connection may still hold the lock
         def let_others_in(in_transaction)

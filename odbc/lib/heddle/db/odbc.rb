@@ -31,7 +31,7 @@ require_relative "odbc/driver"
 module Heddle
   module DB
     module ODBC
-      private_constant :Link, :Handle, :Columns, :Parameters, :Calls, :ConnectionString, :Server, :SQL, :Cursor,
+      private_constant :Client, :Handle, :Columns, :Parameters, :Calls, :ConnectionString, :Server, :SQL, :Cursor,
         :Session
     end
     register "odbc", ODBC::Driver

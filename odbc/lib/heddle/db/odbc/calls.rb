@@ -15,36 +15,36 @@ module Heddle
         CANCEL_AGAIN = 0.25
         private_constant :CANCEL_AGAIN
 
-        # @return [Link]
-        attr_reader :link
+        # @return [Client]
+        attr_reader :client
 
         # @param encoding [Encoding, nil] of text for the narrow functions; nil for the wide ones
         # @param local [Boolean] whether timestamps are of the process's time zone
         def initialize(encoding, local)
           @ready, writer = IO.pipe
-          @link = Link.new(@ready.fileno, writer.fileno, encoding, local)
+          @client = Client.new(@ready.fileno, writer.fileno, encoding, local)
         ensure
           writer&.close
-          @ready&.close unless @link
+          @ready&.close unless @client
         end
 
-        # @yieldparam link [Link] one of its methods starts a call
+        # @yieldparam client [Client] one of its methods starts a call
         # @return [Object, Failure] the block's value
-        # @raise [ArgumentError] see Link#finish; [DeadlineExceeded] a deadline has passed: the call was not started,
+        # @raise [ArgumentError] see Client#finish; [DeadlineExceeded] a deadline has passed: the call was not started,
         #   for its outcome could not be waited for
         def run
           Heddle.refuse_late
-          started = yield @link
-          @ready.wait_readable while @link.busy?
-          outcome = @link.finish
+          started = yield @client
+          @ready.wait_readable while @client.busy?
+          outcome = @client.finish
           outcome.is_a?(Array) ? Failure.new(*outcome) : started
         end
 
         # @return [Boolean] whether the driver knows of no reason why the connection should be dead
         def alive?
-          @link.check
-          @ready.wait_readable while @link.busy?
-          @link.finish == true
+          @client.check
+          @ready.wait_readable while @client.busy?
+          @client.finish == true
         end
 
         # Has the driver end a call whose caller has gone.
@@ -55,17 +55,17 @@ module Heddle
         # @return [Boolean] whether the connection is as sound as before: the call failed by its only cancel. Otherwise
         #   a cancel may still be on its way, and would interrupt the next call
         def stop(seconds)
-          return @link.finish && true unless @link.busy?
+          return @client.finish && true unless @client.busy?
 
           stopped_at = Clock.now + seconds
-          while @link.busy?
+          while @client.busy?
             left = stopped_at - Clock.now
             return false if left <= 0
 
-            cancels = @link.cancel
+            cancels = @client.cancel
             @ready.wait_readable([left, CANCEL_AGAIN].min)
           end
-          outcome = @link.finish
+          outcome = @client.finish
           outcome.is_a?(Array) && cancels < 2 && yield(Failure.new(*outcome))
         rescue ArgumentError
           true # it was not run
@@ -75,7 +75,7 @@ module Heddle
 
         # Disconnects after the call that runs, if one does, which is cancelled. Does not wait.
         def leave
-          @link.leave
+          @client.leave
           @ready.close
         end
 

@@ -37,14 +37,14 @@ module Heddle
           Simulation.refuse("ODBC") if defined?(Simulation.world) && Simulation.world
           @string = string
           @calls = Calls.new(encoding, time_zone == :local)
-          @link = @calls.link
+          @client = @calls.client
           log_in(connect_timeout)
-          @server = Server.new(@link.abilities)
-          @link.refuse_nul if @server.texts_end_at_nul?
+          @server = Server.new(@client.abilities)
+          @client.refuse_nul if @server.texts_end_at_nul?
           @sql = SQL.new(@server)
           @lent = false
           @used = Clock.now
-          limited(connect_timeout) { @session = Session.new(self, @server, @link, @sql, time_zone) }
+          limited(connect_timeout) { @session = Session.new(self, @server, @client, @sql, time_zone) }
           @timeout = timeout
           complete = true
         ensure
@@ -75,12 +75,12 @@ module Heddle
         end
 
         def query(sql, arguments)
-          complete_run { |link| link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
+          complete_run { |client| client.run(sql, arguments, ALL_ROWS, alone?(sql)) }
         end
 
         def query_prepared(sql, arguments)
           handle = nil
-          result = complete_run(cached: true) { |link| handle = link.run(sql, arguments, ALL_ROWS, alone?(sql)) }
+          result = complete_run(cached: true) { |client| handle = client.run(sql, arguments, ALL_ROWS, alone?(sql)) }
           return [with_calls(handle, sql), result] unless result.is_a?(ServerError)
 
           handle.release
@@ -92,7 +92,7 @@ module Heddle
           kind(sql)
           timed do
             handle = nil
-            outcome = run { |link| handle = link.prepare(sql, alone?(sql)) }
+            outcome = run { |client| handle = client.prepare(sql, alone?(sql)) }
             next refused(outcome) if outcome.is_a?(Calls::Failure)
 
             @active = nil
@@ -102,9 +102,9 @@ module Heddle
 
         def execute(handle, arguments)
           @session.record_call if handle.calls
-          complete_run(cached: true) do |link|
+          complete_run(cached: true) do |client|
             @lent = true
-            link.execute(handle, arguments, ALL_ROWS)
+            client.execute(handle, arguments, ALL_ROWS)
           end
         end
 
@@ -118,9 +118,9 @@ module Heddle
 
         def release(handle) = handle.release
 
-        def owns?(handle) = @link.owns?(handle)
+        def owns?(handle) = @client.owns?(handle)
 
-        def closes = @link.closes
+        def closes = @client.closes
 
         # After a deadline has passed they wait for the next call.
         def flush_closes
@@ -139,7 +139,7 @@ module Heddle
 
         def open_cursor(sql, arguments)
           timed do
-            outcome = run { |link| link.run(sql, arguments, 1, alone?(sql)) }
+            outcome = run { |client| client.run(sql, arguments, 1, alone?(sql)) }
             next refused(outcome) if outcome.is_a?(Calls::Failure)
 
             failure = fetch_rest(@active) unless @server.several_statements?
@@ -154,7 +154,7 @@ module Heddle
         def fetch(handle, count)
           timed do
             if handle.waiting < count && handle.open?
-              outcome = @calls.run { |link| link.fetch(handle, count) }
+              outcome = @calls.run { |client| client.fetch(handle, count) }
               next error_of(outcome) if outcome.is_a?(Calls::Failure)
             end
             handle.take(count)
@@ -168,7 +168,7 @@ module Heddle
 
           @server.need_transactions
           number = @server.isolation(isolation)
-          result = control { |link| link.begin_transaction(number) }
+          result = control { |client| client.begin_transaction(number) }
           return [result] if result.is_a?(ServerError) || !read_only
 
           # ODBC's own attribute is a hint that hardly a driver heeds.
@@ -177,11 +177,11 @@ module Heddle
           [result]
         end
 
-        def in_transaction? = @link.manual? && !closed?
+        def in_transaction? = @client.manual? && !closed?
 
-        def commit = control { |link| link.end_transaction(true) }
+        def commit = control { |client| client.end_transaction(true) }
 
-        def rollback = control { |link| link.end_transaction(false) }
+        def rollback = control { |client| client.end_transaction(false) }
 
         def savepoint(name) = savepoint_command(:begin, name)
 
@@ -212,7 +212,8 @@ module Heddle
         def tables(schema, name)
           schema ||= current_schema
           names = @server.schemas_are_catalogs? ? [schema, nil] : [nil, schema && pattern(schema)]
-          found = complete_run { |link| link.tables([*names, name && pattern(name), @server.table_types], ALL_ROWS) }
+          patterns = [*names, name && pattern(name), @server.table_types]
+          found = complete_run { |client| client.tables(patterns, ALL_ROWS) }
           return found if found.is_a?(ServerError)
 
           rows = found.rows.select { |row| TABLES.include?(row[3]) && (name.nil? || row[2] == name) }
@@ -235,11 +236,11 @@ module Heddle
           false
         end
 
-        def at_rest? = !closed? && !@link.busy?
+        def at_rest? = !closed? && !@client.busy?
 
-        def closed? = @link.left?
+        def closed? = @client.left?
 
-        def forked? = @link.forked?
+        def forked? = @client.forked?
 
         # Disconnects, without waiting for it: some drivers talk to the server.
         def close = @calls.leave
@@ -274,7 +275,7 @@ module Heddle
         def give_up(lost)
           active, @active = @active, nil
           lent, @lent = @lent, false
-          stopped = !lost && (!@link.busy? || (!in_transaction? && stopped?))
+          stopped = !lost && (!@client.busy? || (!in_transaction? && stopped?))
           sound = stopped && (!active || !lent || cursor_closed?(active))
         ensure
           active&.release unless lent && sound
@@ -292,13 +293,13 @@ module Heddle
         def cursor_closed?(handle)
           return true unless handle.open? || handle.more?
 
-          Heddle.shield(ANSWER_TIME) { @calls.run { |link| link.close_cursor(handle) } == handle }
+          Heddle.shield(ANSWER_TIME) { @calls.run { |client| client.close_cursor(handle) } == handle }
         rescue IOError, DeadlineExceeded
           false
         end
 
         def log_in(seconds)
-          outcome = limited(seconds) { @calls.run { |link| link.connect(@string.secret, seconds.to_f.ceil) } }
+          outcome = limited(seconds) { @calls.run { |client| client.connect(@string.secret, seconds.to_f.ceil) } }
           return unless outcome.is_a?(Calls::Failure)
 
           message = message_of(outcome.messages.first)
@@ -327,7 +328,7 @@ module Heddle
         #
         # @return [Handle, Calls::Failure]
         def run
-          @calls.run { |link| @active = yield link }
+          @calls.run { |client| @active = yield client }
         ensure
           @used = Clock.now
         end
@@ -366,7 +367,7 @@ module Heddle
                       warnings: handle.warnings}
             break unless handle.more?
 
-            failure = @calls.run { |link| link.next_result(handle, ALL_ROWS) }
+            failure = @calls.run { |client| client.next_result(handle, ALL_ROWS) }
             return error_of(failure) if failure.is_a?(Calls::Failure)
           end
           parts.reverse_each.inject(nil) { |following, part| Result.new(**part, following: following) }
@@ -376,7 +377,7 @@ module Heddle
         def rows_of(handle)
           rows = handle.take(ALL_ROWS)
           while handle.open?
-            failure = @calls.run { |link| link.fetch(handle, ALL_ROWS) }
+            failure = @calls.run { |client| client.fetch(handle, ALL_ROWS) }
             return failure if failure.is_a?(Calls::Failure)
 
             rows.concat(handle.take(ALL_ROWS))
@@ -387,7 +388,7 @@ module Heddle
         # @return [Calls::Failure, nil]
         def fetch_rest(handle)
           while handle.open?
-            outcome = @calls.run { |link| link.fetch(handle, ALL_ROWS) }
+            outcome = @calls.run { |client| client.fetch(handle, ALL_ROWS) }
             return outcome if outcome.is_a?(Calls::Failure)
           end
         end

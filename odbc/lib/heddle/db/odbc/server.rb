@@ -27,7 +27,7 @@ module Heddle
         # @return [Symbol, nil] whose SQL and numbers of errors it has: :mysql, :postgresql, :sqlite, :sqlserver
         attr_reader :family
 
-        # @param abilities [Array] see Link#abilities
+        # @param abilities [Array] see Client#abilities
         def initialize(abilities)
           (@name, @version, @driver, @quote, @address, @escape), numbers = abilities
           @isolations, _, @transactions, @activities = numbers

@@ -17,18 +17,18 @@ module Heddle
 
         # @param driver [Driver] that has just connected
         # @param server [Server]
-        # @param link [Link]
+        # @param client [Client]
         # @param sql [SQL]
         # @param time_zone [:utc, :local] of the times that are sent and read
         # @raise [LoginFailed, ConnectionLost]
-        def initialize(driver, server, link, sql, time_zone)
+        def initialize(driver, server, client, sql, time_zone)
           @driver = driver
-          @link = link
+          @client = client
           @sql = sql
           @changed = false
           set_zone(server, time_zone)
           read_settings if server.family == :postgresql
-          link.read_utf8 if sends_utf8?(server)
+          client.read_utf8 if sends_utf8?(server)
         end
 
         # Notes a statement before it is sent.
@@ -55,7 +55,7 @@ module Heddle
           return false unless @settings
           return false if @driver.command(RESET).is_a?(ServerError)
 
-          @link.forget_prepared
+          @client.forget_prepared
           return false if @restoring && @driver.query(@restoring, @settings).is_a?(ServerError)
 
           settle

@@ -1,14 +1,14 @@
 // A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this layer:
-// link.c (packets), sql.c (the text of statements), parameters.c and values.c (values in requests and in rows),
-// results.c (whole replies), login.c and commands.c (the methods of Heddle::DB::MySQL::Link), idle.c (closes without a
-// next request). init.c knows all of them; no file calls one that calls it. The order of requests is decided in Ruby
-// (lib/heddle/db).
-#ifndef HEDDLE_DB_MYSQL_LINK_H
-#define HEDDLE_DB_MYSQL_LINK_H
+// protocol.c (packets), sql.c (the text of statements), parameters.c and values.c (values in requests and in rows),
+// results.c (whole replies), login.c and commands.c (the methods of Heddle::DB::MySQL::Protocol), idle.c (closes
+// without a next request). init.c knows all of them; no file calls one that calls it. The order of requests is decided
+// in Ruby (lib/heddle/db).
+#ifndef HEDDLE_DB_MYSQL_PROTOCOL_H
+#define HEDDLE_DB_MYSQL_PROTOCOL_H
 
 #include "heddle.h"
 
-#include "db/link.h"
+#include "db/protocol.h"
 #include "db/result.h"
 #include "wire/mysql/rows.h"
 
@@ -29,8 +29,8 @@ struct mysql_bytes {
     size_t length, capacity;
 };
 
-struct mysql_link {
-    struct db_link base; // first
+struct mysql_protocol {
+    struct db_protocol base; // first
     // The current packet if it is not in the stream's buffer: a large one, or several joined.
     VALUE separate;
     struct mysql_bytes request;
@@ -46,7 +46,7 @@ struct mysql_link {
     uint8_t sequence;
     bool whole;   // `separate` uses no more memory than its bytes need
     bool unasked; // the server ended the session with an error that no request has caused
-    // For idle.c: whether it watches this link, since when the link is idle, and at which exchange count.
+    // For idle.c: whether it watches this connection, since when the connection is idle, and at which exchange count.
     bool watched;
     deadline_t idle_since;
     uint64_t exchanges, seen;
@@ -58,36 +58,36 @@ struct mysql_link {
     rb_encoding *encoding;
 };
 
-extern VALUE mysql_cLink, mysql_cColumns, mysql_cPrepared;
+extern VALUE mysql_cProtocol, mysql_cColumns, mysql_cPrepared;
 
-struct mysql_link *mysql_link_of(VALUE self);
+struct mysql_protocol *mysql_protocol_of(VALUE self);
 
-// ---- link.c: packets
+// ---- protocol.c: packets
 
 void mysql_bytes_reserve(struct mysql_bytes *bytes, size_t room);
 void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t length);
 
-VALUE mysql_link_allocate(VALUE klass);
+VALUE mysql_protocol_allocate(VALUE klass);
 
 // The payload of the next packet; valid until the next call.
-struct mysql_span mysql_packet(struct mysql_link *link);
+struct mysql_span mysql_packet(struct mysql_protocol *protocol);
 
 // Begin and end reading the oldest outstanding reply.
-void mysql_reply_begin(struct mysql_link *link);
-void mysql_reply_end(struct mysql_link *link);
+void mysql_reply_begin(struct mysql_protocol *protocol);
+void mysql_reply_end(struct mysql_protocol *protocol);
 
 // Appends a request: one command byte and its payload. The server then owes one more reply. The next read sends the
 // request.
-void mysql_request(struct mysql_link *link, uint8_t command, const void *bytes, size_t length);
+void mysql_request(struct mysql_protocol *protocol, uint8_t command, const void *bytes, size_t length);
 
 // Queues the closes of statements that no code refers to any more, before the next request.
-void mysql_queue_pending_closes(struct mysql_link *link);
+void mysql_queue_pending_closes(struct mysql_protocol *protocol);
 
-// Like mysql_request, for the request that mysql_build_execute has put into link->request.
-void mysql_request_built(struct mysql_link *link);
+// Like mysql_request, for the request that mysql_build_execute has put into protocol->request.
+void mysql_request_built(struct mysql_protocol *protocol);
 
 // Queues the close of a statement, piggybacked on the next request.
-void mysql_queue_close(struct mysql_link *link, uint32_t id);
+void mysql_queue_close(struct mysql_protocol *protocol, uint32_t id);
 
 // ---- exchange.c
 
@@ -99,12 +99,12 @@ VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE
 
 // ---- parameters.c
 
-// Writes COM_STMT_EXECUTE to link->request. Runs Ruby code; raises TypeError, ArgumentError.
-void mysql_build_execute(struct mysql_link *link, uint32_t id, VALUE arguments, bool cursor);
+// Writes COM_STMT_EXECUTE to protocol->request. Runs Ruby code; raises TypeError, ArgumentError.
+void mysql_build_execute(struct mysql_protocol *protocol, uint32_t id, VALUE arguments, bool cursor);
 
 // Of the request that was built: puts in another statement's id, and finds the types of `count` values, two bytes each.
-void mysql_built_for(struct mysql_link *link, uint32_t id);
-uint8_t *mysql_built_types(struct mysql_link *link, size_t count);
+void mysql_built_for(struct mysql_protocol *protocol, uint32_t id);
+uint8_t *mysql_built_types(struct mysql_protocol *protocol, size_t count);
 
 // ---- values.c
 
@@ -126,14 +126,14 @@ VALUE mysql_columns_new(uint32_t count);
 // Returns the given columns, to be redefined, if they are fresh and have the same count; otherwise new ones. nil: no
 // columns are given.
 VALUE mysql_columns_anew(VALUE columns, uint32_t count);
-void mysql_columns_define(struct mysql_link *link, VALUE columns, uint32_t index, struct mysql_span definition);
+void mysql_columns_define(struct mysql_protocol *protocol, VALUE columns, uint32_t index, struct mysql_span definition);
 
 // Whether reading the values may run Ruby code, which may let other threads run.
-bool mysql_columns_copied(const struct mysql_link *link, const struct mysql_columns *columns);
+bool mysql_columns_copied(const struct mysql_protocol *protocol, const struct mysql_columns *columns);
 
 // Returns the row's values as an Array. Runs Ruby code only where mysql_columns_copied. Keep the columns' object on the
 // stack.
-VALUE mysql_row_values(struct mysql_link *link, struct mysql_span packet, const struct mysql_columns *columns,
+VALUE mysql_row_values(struct mysql_protocol *protocol, struct mysql_span packet, const struct mysql_columns *columns,
                        bool text);
 
 // ---- results.c
@@ -160,8 +160,8 @@ struct mysql_statement *mysql_statement_of(VALUE prepared);
 
 // Chooses the form for the values of the request that was built, and completes the request. Returns false if there is
 // none: then the statement has to be prepared again, see mysql_statement_add.
-bool mysql_statement_choose(struct mysql_link *link, struct mysql_statement *statement);
-void mysql_statement_add(struct mysql_link *link, VALUE statement, const struct mysql_prepared *prepared,
+bool mysql_statement_choose(struct mysql_protocol *protocol, struct mysql_statement *statement);
+void mysql_statement_add(struct mysql_protocol *protocol, VALUE statement, const struct mysql_prepared *prepared,
                          VALUE columns);
 
 // Ends all forms: the server does not have them any more, or their closes are noted.
@@ -172,21 +172,22 @@ void mysql_statement_close(struct mysql_statement *statement);
 // `known`: the columns that the server may leave out, which are those that it sent last for this statement; may be
 // replaced. NULL if there are none. `owner` is the Prepared that has them; nil for a variable on the stack. `writes`:
 // the rows are those that the statement has changed.
-VALUE mysql_read_result(struct mysql_link *link, VALUE *known, VALUE owner, bool text, bool writes);
+VALUE mysql_read_result(struct mysql_protocol *protocol, VALUE *known, VALUE owner, bool text, bool writes);
 
 // Reads the reply to a prepare: 0, or the error, which is marked: the server has not begun the statement. Skips the
 // types of parameters if `types` is NULL.
-VALUE mysql_read_prepared(struct mysql_link *link, struct mysql_prepared *prepared, VALUE *columns, VALUE *types);
+VALUE mysql_read_prepared(struct mysql_protocol *protocol, struct mysql_prepared *prepared, VALUE *columns,
+                          VALUE *types);
 
 // Makes an open Prepared.
-VALUE mysql_prepared_new(struct mysql_link *link, const struct mysql_prepared *prepared, VALUE columns, VALUE types,
-                         VALUE sql);
+VALUE mysql_prepared_new(struct mysql_protocol *protocol, const struct mysql_prepared *prepared, VALUE columns,
+                         VALUE types, VALUE sql);
 
 // Reads the rows of a cursor, or returns the error; notes whether there are more rows.
-VALUE mysql_read_fetched(struct mysql_link *link, VALUE columns);
+VALUE mysql_read_fetched(struct mysql_protocol *protocol, VALUE columns);
 
 // The Ruby object for an error packet.
-VALUE mysql_error_value(struct mysql_link *link, struct mysql_span packet);
+VALUE mysql_error_value(struct mysql_protocol *protocol, struct mysql_span packet);
 
 // The server's number of the error.
 int mysql_error_code(VALUE error);
@@ -197,10 +198,10 @@ bool mysql_error_is_final(VALUE error);
 // ---- sql.c
 
 // Whether the String is of the kind :plain (Heddle::DB::Driver#kind).
-bool mysql_is_plain(VALUE link, VALUE sql);
+bool mysql_is_plain(VALUE protocol, VALUE sql);
 
 // The SQL as a String in the connection's encoding. Raises TypeError.
-VALUE mysql_sql_text(struct mysql_link *link, VALUE sql);
+VALUE mysql_sql_text(struct mysql_protocol *protocol, VALUE sql);
 
 // Returns whether rows of the statement's result are rows that it has changed (insert … returning).
 bool mysql_sql_is_write(VALUE sql);

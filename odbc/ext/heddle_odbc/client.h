@@ -1,13 +1,13 @@
-// The Ruby classes: Link, a connection, and Handle, a statement of it.
-#ifndef HEDDLE_ODBC_LINK_H
-#define HEDDLE_ODBC_LINK_H
+// The Ruby classes: Client, a connection, and Handle, a statement of it.
+#ifndef HEDDLE_ODBC_CLIENT_H
+#define HEDDLE_ODBC_CLIENT_H
 
 #include "statement.h"
 
 #include <ruby.h>
 #include <ruby/encoding.h>
 
-struct odbc_link {
+struct odbc_client {
     struct odbc_session *session;
     int reader;            // the pipe's end that Ruby waits for; -1 once Ruby's IO closes it
     bool unanswered;       // a job was started, and #finish has not taken its byte
@@ -21,30 +21,30 @@ struct odbc_handle {
     struct odbc_statement *statement; // NULL once released
     struct odbc_statement *late;      // … while its rows are taken: given up afterwards
     bool taking;
-    VALUE link, columns;
+    VALUE client, columns;
     unsigned shape; // which columns are in there
 };
 
-struct odbc_link *odbc_link_of(VALUE link);
+struct odbc_client *odbc_client_of(VALUE client);
 struct odbc_handle *odbc_handle_of(VALUE handle);
 
 // Fills in a buffer with a String, as the session's text is.
-void odbc_put_text(const struct odbc_link *, struct odbc_buffer *, VALUE string);
+void odbc_put_text(const struct odbc_client *, struct odbc_buffer *, VALUE string);
 
 // A String of bytes that the driver gave.
-VALUE odbc_text(const struct odbc_link *, const char *at, size_t length);
+VALUE odbc_text(const struct odbc_client *, const char *at, size_t length);
 
 // Writes values into the job's parameters; raises TypeError or ArgumentError for what cannot be bound.
-void odbc_put_parameters(const struct odbc_link *, struct odbc_parameters *, VALUE values);
+void odbc_put_parameters(const struct odbc_client *, struct odbc_parameters *, VALUE values);
 
 // Takes up to `limit` fetched rows.
-VALUE odbc_take_rows(const struct odbc_link *, struct odbc_statement *, size_t limit);
+VALUE odbc_take_rows(const struct odbc_client *, struct odbc_statement *, size_t limit);
 
 void odbc_define_handle(VALUE module);
 void odbc_define_parameters(VALUE module);
 void odbc_define_values(void);
 
 // A Handle of a new statement.
-VALUE odbc_handle_new(VALUE link);
+VALUE odbc_handle_new(VALUE client);
 
 #endif

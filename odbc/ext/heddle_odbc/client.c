@@ -1,5 +1,5 @@
-// Link: a connection, for Ruby. Each method that starts a job is followed by a wait for the pipe, and then #finish.
-#include "link.h"
+// Client: a connection, for Ruby. Each method that starts a job is followed by a wait for the pipe, and then #finish.
+#include "client.h"
 #include "connecting.h"
 
 #include <errno.h>
@@ -10,59 +10,59 @@
 
 // ---- the object
 
-static void odbc_link_mark(void *at)
+static void odbc_client_mark(void *at)
 {
-    rb_gc_mark_movable(((struct odbc_link *)at)->handle);
+    rb_gc_mark_movable(((struct odbc_client *)at)->handle);
 }
 
-static void odbc_link_compact(void *at)
+static void odbc_client_compact(void *at)
 {
-    struct odbc_link *link = at;
-    link->handle = rb_gc_location(link->handle);
+    struct odbc_client *client = at;
+    client->handle = rb_gc_location(client->handle);
 }
 
 static void free_link(void *at)
 {
-    struct odbc_link *link = at;
-    if (link->session && !odbc_session_forked(link->session)) {
-        odbc_session_end(link->session);
-        odbc_session_unreference(link->session);
+    struct odbc_client *client = at;
+    if (client->session && !odbc_session_forked(client->session)) {
+        odbc_session_end(client->session);
+        odbc_session_unreference(client->session);
     }
-    ruby_xfree(link);
+    ruby_xfree(client);
 }
 
-static const rb_data_type_t link_type = {
+static const rb_data_type_t client_type = {
     .wrap_struct_name = "heddle_odbc_link",
-    .function = {.dmark = odbc_link_mark, .dfree = free_link, .dcompact = odbc_link_compact},
+    .function = {.dmark = odbc_client_mark, .dfree = free_link, .dcompact = odbc_client_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-struct odbc_link *odbc_link_of(VALUE self)
+struct odbc_client *odbc_client_of(VALUE self)
 {
-    return rb_check_typeddata(self, &link_type);
+    return rb_check_typeddata(self, &client_type);
 }
 
-static VALUE odbc_link_allocate(VALUE klass)
+static VALUE odbc_client_allocate(VALUE klass)
 {
-    struct odbc_link *link;
-    VALUE self = TypedData_Make_Struct(klass, struct odbc_link, &link_type, link);
-    link->handle = Qnil;
-    link->reader = -1;
+    struct odbc_client *client;
+    VALUE self = TypedData_Make_Struct(klass, struct odbc_client, &client_type, client);
+    client->handle = Qnil;
+    client->reader = -1;
     return self;
 }
 
-/* @api private Link.new(reader, writer, encoding, local): the ends of a pipe, of which the writing one may be closed
+/* @api private Client.new(reader, writer, encoding, local): the ends of a pipe, of which the writing one may be closed
  * afterwards; the encoding of text for the narrow functions, or nil for the wide ones. */
 static VALUE initialize(VALUE self, VALUE reader, VALUE writer, VALUE encoding, VALUE local)
 {
-    struct odbc_link *link = odbc_link_of(self);
-    link->local = RTEST(local);
-    link->encoding = NIL_P(encoding) ? rb_utf8_encoding() : rb_to_encoding(encoding);
-    link->reader = NUM2INT(reader);
+    struct odbc_client *client = odbc_client_of(self);
+    client->local = RTEST(local);
+    client->encoding = NIL_P(encoding) ? rb_utf8_encoding() : rb_to_encoding(encoding);
+    client->reader = NUM2INT(reader);
     int wake = fcntl(NUM2INT(writer), F_DUPFD_CLOEXEC, 0);
     if (wake < 0) rb_sys_fail("cannot keep a pipe for an ODBC connection");
-    link->session = odbc_session_new(NIL_P(encoding), wake);
-    if (link->session) return self;
+    client->session = odbc_session_new(NIL_P(encoding), wake);
+    if (client->session) return self;
     close(wake);
     rb_raise(rb_eThreadError, "cannot start a thread for an ODBC connection");
 }
@@ -71,7 +71,7 @@ static VALUE initialize(VALUE self, VALUE reader, VALUE writer, VALUE encoding, 
 
 static struct odbc_session *ready(VALUE self)
 {
-    struct odbc_session *session = odbc_link_of(self)->session;
+    struct odbc_session *session = odbc_client_of(self)->session;
     if (odbc_session_forked(session)) {
         rb_raise(rb_eIOError, "this ODBC connection was opened before fork, and belongs to the parent process: "
                               "connect again in the child");
@@ -86,25 +86,25 @@ static struct odbc_session *ready(VALUE self)
 }
 
 // Takes the byte that tells of a job's end. One that stayed would make the waits for all later jobs spin.
-static void take_byte(struct odbc_link *link)
+static void take_byte(struct odbc_client *client)
 {
     char byte;
     ssize_t count;
     do
-        count = read(link->reader, &byte, 1);
+        count = read(client->reader, &byte, 1);
     while (count < 0 && errno == EINTR);
-    link->unanswered = false;
+    client->unanswered = false;
 }
 
 static VALUE start(VALUE self, VALUE handle, void (*perform)(struct odbc_session *, struct odbc_job *))
 {
-    struct odbc_link *link = odbc_link_of(self);
-    if (link->unanswered) take_byte(link); // the waiter of the last job was interrupted after the job's end
-    link->unanswered = true;
-    RB_OBJ_WRITE(self, &link->handle, handle);
-    if (!NIL_P(handle)) link->session->job.statement = odbc_handle_of(handle)->statement;
-    link->session->job.perform = perform;
-    odbc_session_start(link->session);
+    struct odbc_client *client = odbc_client_of(self);
+    if (client->unanswered) take_byte(client); // the waiter of the last job was interrupted after the job's end
+    client->unanswered = true;
+    RB_OBJ_WRITE(self, &client->handle, handle);
+    if (!NIL_P(handle)) client->session->job.statement = odbc_handle_of(handle)->statement;
+    client->session->job.perform = perform;
+    odbc_session_start(client->session);
     return handle;
 }
 
@@ -115,11 +115,11 @@ static VALUE own_handle(VALUE handle)
 }
 
 /* @api private Starts to connect. */
-static VALUE link_connect(VALUE self, VALUE string, VALUE seconds)
+static VALUE client_connect(VALUE self, VALUE string, VALUE seconds)
 {
     struct odbc_session *session = ready(self);
     session->job.number = NUM2INT(seconds);
-    odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(string));
+    odbc_put_text(odbc_client_of(self), &session->job.text, StringValue(string));
     return start(self, Qnil, odbc_perform_connect);
 }
 
@@ -132,58 +132,58 @@ static VALUE new_handle(VALUE self, VALUE alone)
 
 /* @api private Starts to prepare a statement; +alone+: the driver is not asked for another result behind one without
  * rows. @return [Handle] */
-static VALUE link_prepare(VALUE self, VALUE sql, VALUE alone)
+static VALUE client_prepare(VALUE self, VALUE sql, VALUE alone)
 {
     struct odbc_session *session = ready(self);
-    odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(sql));
+    odbc_put_text(odbc_client_of(self), &session->job.text, StringValue(sql));
     return start(self, new_handle(self, alone), odbc_perform_prepare);
 }
 
 /* @api private Starts to prepare and run a statement, and to fetch up to so many rows; +alone+: see #prepare.
  * @return [Handle] */
-static VALUE link_run(VALUE self, VALUE sql, VALUE values, VALUE limit, VALUE alone)
+static VALUE client_run(VALUE self, VALUE sql, VALUE values, VALUE limit, VALUE alone)
 {
     struct odbc_session *session = ready(self);
     Check_Type(values, T_ARRAY);
     session->job.limit = NUM2SIZET(limit);
-    odbc_put_text(odbc_link_of(self), &session->job.text, StringValue(sql));
-    odbc_put_parameters(odbc_link_of(self), &session->job.parameters, values);
+    odbc_put_text(odbc_client_of(self), &session->job.text, StringValue(sql));
+    odbc_put_parameters(odbc_client_of(self), &session->job.parameters, values);
     return start(self, new_handle(self, alone), odbc_perform_run);
 }
 
 /* @api private Starts to run a statement that is prepared. @return [Handle] */
-static VALUE link_execute(VALUE self, VALUE handle, VALUE values, VALUE limit)
+static VALUE client_execute(VALUE self, VALUE handle, VALUE values, VALUE limit)
 {
     struct odbc_session *session = ready(self);
     Check_Type(values, T_ARRAY);
     session->job.limit = NUM2SIZET(limit);
-    odbc_put_parameters(odbc_link_of(self), &session->job.parameters, values);
+    odbc_put_parameters(odbc_client_of(self), &session->job.parameters, values);
     return start(self, own_handle(handle), odbc_perform_run);
 }
 
 /* @api private Starts to fetch, until so many rows wait. @return [Handle] */
-static VALUE link_fetch(VALUE self, VALUE handle, VALUE limit)
+static VALUE client_fetch(VALUE self, VALUE handle, VALUE limit)
 {
     ready(self)->job.limit = NUM2SIZET(limit);
     return start(self, own_handle(handle), odbc_perform_fetch);
 }
 
 /* @api private Starts to go on to the statement's next result. @return [Handle] */
-static VALUE link_next_result(VALUE self, VALUE handle, VALUE limit)
+static VALUE client_next_result(VALUE self, VALUE handle, VALUE limit)
 {
     ready(self)->job.limit = NUM2SIZET(limit);
     return start(self, own_handle(handle), odbc_perform_next);
 }
 
 /* @api private Starts to close the statement's cursor. @return [Handle] */
-static VALUE link_close_cursor(VALUE self, VALUE handle)
+static VALUE client_close_cursor(VALUE self, VALUE handle)
 {
     ready(self);
     return start(self, own_handle(handle), odbc_perform_close);
 }
 
 /* @api private Starts SQLTables; a name may be nil. @return [Handle] */
-static VALUE link_tables(VALUE self, VALUE names, VALUE limit)
+static VALUE client_tables(VALUE self, VALUE names, VALUE limit)
 {
     struct odbc_session *session = ready(self);
     Check_Type(names, T_ARRAY);
@@ -191,34 +191,34 @@ static VALUE link_tables(VALUE self, VALUE names, VALUE limit)
     for (int i = 0; i < ODBC_NAMES; i++) {
         VALUE name = rb_ary_entry(names, i);
         session->job.named[i] = !NIL_P(name);
-        if (!NIL_P(name)) odbc_put_text(odbc_link_of(self), &session->job.names[i], StringValue(name));
+        if (!NIL_P(name)) odbc_put_text(odbc_client_of(self), &session->job.names[i], StringValue(name));
     }
     return start(self, odbc_handle_new(self), odbc_perform_tables);
 }
 
 /* @api private Starts a transaction; 0 for the connection's own isolation. */
-static VALUE link_begin(VALUE self, VALUE isolation)
+static VALUE client_begin(VALUE self, VALUE isolation)
 {
     ready(self)->job.number = NUM2INT(isolation);
     return start(self, Qnil, odbc_perform_begin);
 }
 
 /* @api private Starts to commit, or to roll back. */
-static VALUE link_end(VALUE self, VALUE commits)
+static VALUE client_end(VALUE self, VALUE commits)
 {
     ready(self);
     return start(self, Qnil, RTEST(commits) ? odbc_perform_commit : odbc_perform_rollback);
 }
 
 /* @api private Starts to ask whether the connection is dead; #finish returns false then. */
-static VALUE link_check(VALUE self)
+static VALUE client_check(VALUE self)
 {
     ready(self)->job.answer = 0;
     return start(self, Qnil, odbc_perform_check);
 }
 
 /* @api private Starts to free released statements. */
-static VALUE link_flush(VALUE self)
+static VALUE client_flush(VALUE self)
 {
     ready(self);
     return start(self, Qnil, odbc_perform_nothing);
@@ -244,16 +244,16 @@ static VALUE failure_of(const struct odbc_diagnostics *diagnostics)
  *   the driver's code and the messages
  * @raise [ArgumentError] the statement was not run, for there are more values than parameters, or fewer; [IOError] the
  *   connection was closed meanwhile: the number of the pipe may be another file's */
-static VALUE link_finish(VALUE self)
+static VALUE client_finish(VALUE self)
 {
-    struct odbc_link *link = odbc_link_of(self);
-    struct odbc_session *session = link->session;
+    struct odbc_client *client = odbc_client_of(self);
+    struct odbc_session *session = client->session;
     if (odbc_session_forked(session) || odbc_session_busy(session))
         rb_raise(rb_eThreadError, "the driver is still busy with this call");
-    if (link->reader < 0) rb_raise(rb_eIOError, "this ODBC connection was closed meanwhile");
-    if (link->unanswered) take_byte(link);
-    VALUE handle = link->handle;
-    link->handle = Qnil;
+    if (client->reader < 0) rb_raise(rb_eIOError, "this ODBC connection was closed meanwhile");
+    if (client->unanswered) take_byte(client);
+    VALUE handle = client->handle;
+    client->handle = Qnil;
     if (session->job.miscounted) {
         rb_raise(rb_eArgError, "wrong number of values for the statement (given %" PRIuSIZE ", expected %d)",
                  session->job.parameters.count, session->job.statement->parameter_count);
@@ -264,33 +264,33 @@ static VALUE link_finish(VALUE self)
 }
 
 /* @api private @return [Boolean] whether a call of the driver has not come to its end */
-static VALUE link_is_busy(VALUE self)
+static VALUE client_is_busy(VALUE self)
 {
-    struct odbc_session *session = odbc_link_of(self)->session;
+    struct odbc_session *session = odbc_client_of(self)->session;
     return !odbc_session_forked(session) && odbc_session_busy(session) ? Qtrue : Qfalse;
 }
 
 /* @api private Has the call end early. @return [Integer] how many times SQLCancel was called for it */
-static VALUE link_cancel(VALUE self)
+static VALUE client_cancel(VALUE self)
 {
-    struct odbc_session *session = odbc_link_of(self)->session;
+    struct odbc_session *session = odbc_client_of(self)->session;
     return INT2FIX(odbc_session_forked(session) ? 0 : odbc_session_cancel(session));
 }
 
 /* @api private Disconnects, after the call that runs, which is cancelled; does not wait. The pipe may be closed
  * afterwards. */
-static VALUE link_leave(VALUE self)
+static VALUE client_leave(VALUE self)
 {
-    struct odbc_link *link = odbc_link_of(self);
-    link->reader = -1;
-    if (!odbc_session_forked(link->session)) odbc_session_end(link->session);
+    struct odbc_client *client = odbc_client_of(self);
+    client->reader = -1;
+    if (!odbc_session_forked(client->session)) odbc_session_end(client->session);
     return Qnil;
 }
 
 /* @api private @return [Boolean] */
-static VALUE link_has_left(VALUE self)
+static VALUE client_has_left(VALUE self)
 {
-    struct odbc_session *session = odbc_link_of(self)->session;
+    struct odbc_session *session = odbc_client_of(self)->session;
     if (odbc_session_forked(session)) return Qtrue;
     pthread_mutex_lock(&session->lock);
     bool ending = session->ending;
@@ -299,23 +299,23 @@ static VALUE link_has_left(VALUE self)
 }
 
 /* @api private @return [Boolean] whether the connection belongs to a parent of this process */
-static VALUE link_is_forked(VALUE self)
+static VALUE client_is_forked(VALUE self)
 {
-    return odbc_session_forked(odbc_link_of(self)->session) ? Qtrue : Qfalse;
+    return odbc_session_forked(odbc_client_of(self)->session) ? Qtrue : Qfalse;
 }
 
 /* @api private @return [Boolean] whether the statement is prepared on this connection */
-static VALUE link_owns(VALUE self, VALUE handle)
+static VALUE client_owns(VALUE self, VALUE handle)
 {
-    struct odbc_session *session = odbc_link_of(self)->session;
+    struct odbc_session *session = odbc_client_of(self)->session;
     struct odbc_statement *statement = odbc_handle_of(handle)->statement;
     return statement && statement->session == session ? Qtrue : Qfalse;
 }
 
 /* @api private @return [Integer] statements that the next job frees */
-static VALUE link_closes(VALUE self)
+static VALUE client_closes(VALUE self)
 {
-    struct odbc_session *session = odbc_link_of(self)->session;
+    struct odbc_session *session = odbc_client_of(self)->session;
     if (odbc_session_forked(session)) return INT2FIX(0);
     pthread_mutex_lock(&session->lock);
     size_t count = session->releases;
@@ -324,14 +324,14 @@ static VALUE link_closes(VALUE self)
 }
 
 /* @api private Refuses texts with a NUL from now on. */
-static VALUE link_refuse_nul(VALUE self)
+static VALUE client_refuse_nul(VALUE self)
 {
-    odbc_link_of(self)->ends_at_nul = true;
+    odbc_client_of(self)->ends_at_nul = true;
     return Qnil;
 }
 
 /* @api private Reads texts as bytes in UTF-8 from now on. */
-static VALUE link_read_utf8(VALUE self)
+static VALUE client_read_utf8(VALUE self)
 {
     struct odbc_session *session = ready(self);
     session->reads_utf8 = session->wide;
@@ -339,16 +339,16 @@ static VALUE link_read_utf8(VALUE self)
 }
 
 /* @api private Has each statement prepared again before it runs: the server has closed all prepared statements. */
-static VALUE link_forget_prepared(VALUE self)
+static VALUE client_forget_prepared(VALUE self)
 {
     ready(self)->epoch++;
     return Qnil;
 }
 
 /* @api private @return [Boolean] whether transactions end by commit or rollback now */
-static VALUE link_is_manual(VALUE self)
+static VALUE client_is_manual(VALUE self)
 {
-    return odbc_link_of(self)->session->manual ? Qtrue : Qfalse;
+    return odbc_client_of(self)->session->manual ? Qtrue : Qfalse;
 }
 
 /* @api private What the driver said of itself at the connect.
@@ -356,15 +356,15 @@ static VALUE link_is_manual(VALUE self)
  * @return [Array(Array<String>, Array<Integer>)] texts: names of the DBMS, its version, the driver, the quote of
  *   identifiers, the server, the escape of patterns; numbers: the isolations, the default one, the transactions' kind,
  *   and how many statements may be active */
-static VALUE link_abilities(VALUE self)
+static VALUE client_abilities(VALUE self)
 {
-    const struct odbc_link *link = odbc_link_of(self);
-    const struct odbc_abilities *abilities = &link->session->abilities;
+    const struct odbc_client *client = odbc_client_of(self);
+    const struct odbc_abilities *abilities = &client->session->abilities;
     VALUE texts = rb_ary_new();
     const char *at = abilities->text.at, *end = at + abilities->text.length;
     while (at < end) {
         size_t length = strlen(at);
-        rb_ary_push(texts, rb_enc_str_new(at, (long)length, link->encoding));
+        rb_ary_push(texts, rb_enc_str_new(at, (long)length, client->encoding));
         at += length + 1;
     }
     VALUE numbers = rb_ary_new_from_args(4, UINT2NUM(abilities->isolations), UINT2NUM(abilities->isolation),
@@ -378,48 +378,48 @@ static void rest(VALUE unused)
     odbc_sessions_rest();
 }
 
-static void define_jobs(VALUE link)
+static void define_jobs(VALUE client)
 {
-    rb_define_method(link, "connect", link_connect, 2);
-    rb_define_method(link, "prepare", link_prepare, 2);
-    rb_define_method(link, "run", link_run, 4);
-    rb_define_method(link, "execute", link_execute, 3);
-    rb_define_method(link, "fetch", link_fetch, 2);
-    rb_define_method(link, "next_result", link_next_result, 2);
-    rb_define_method(link, "close_cursor", link_close_cursor, 1);
-    rb_define_method(link, "tables", link_tables, 2);
-    rb_define_method(link, "begin_transaction", link_begin, 1);
-    rb_define_method(link, "end_transaction", link_end, 1);
-    rb_define_method(link, "check", link_check, 0);
-    rb_define_method(link, "flush", link_flush, 0);
+    rb_define_method(client, "connect", client_connect, 2);
+    rb_define_method(client, "prepare", client_prepare, 2);
+    rb_define_method(client, "run", client_run, 4);
+    rb_define_method(client, "execute", client_execute, 3);
+    rb_define_method(client, "fetch", client_fetch, 2);
+    rb_define_method(client, "next_result", client_next_result, 2);
+    rb_define_method(client, "close_cursor", client_close_cursor, 1);
+    rb_define_method(client, "tables", client_tables, 2);
+    rb_define_method(client, "begin_transaction", client_begin, 1);
+    rb_define_method(client, "end_transaction", client_end, 1);
+    rb_define_method(client, "check", client_check, 0);
+    rb_define_method(client, "flush", client_flush, 0);
 }
 
-static void define_states(VALUE link)
+static void define_states(VALUE client)
 {
-    rb_define_method(link, "finish", link_finish, 0);
-    rb_define_method(link, "busy?", link_is_busy, 0);
-    rb_define_method(link, "cancel", link_cancel, 0);
-    rb_define_method(link, "leave", link_leave, 0);
-    rb_define_method(link, "left?", link_has_left, 0);
-    rb_define_method(link, "forked?", link_is_forked, 0);
-    rb_define_method(link, "owns?", link_owns, 1);
-    rb_define_method(link, "closes", link_closes, 0);
-    rb_define_method(link, "manual?", link_is_manual, 0);
-    rb_define_method(link, "refuse_nul", link_refuse_nul, 0);
-    rb_define_method(link, "read_utf8", link_read_utf8, 0);
-    rb_define_method(link, "forget_prepared", link_forget_prepared, 0);
-    rb_define_method(link, "abilities", link_abilities, 0);
+    rb_define_method(client, "finish", client_finish, 0);
+    rb_define_method(client, "busy?", client_is_busy, 0);
+    rb_define_method(client, "cancel", client_cancel, 0);
+    rb_define_method(client, "leave", client_leave, 0);
+    rb_define_method(client, "left?", client_has_left, 0);
+    rb_define_method(client, "forked?", client_is_forked, 0);
+    rb_define_method(client, "owns?", client_owns, 1);
+    rb_define_method(client, "closes", client_closes, 0);
+    rb_define_method(client, "manual?", client_is_manual, 0);
+    rb_define_method(client, "refuse_nul", client_refuse_nul, 0);
+    rb_define_method(client, "read_utf8", client_read_utf8, 0);
+    rb_define_method(client, "forget_prepared", client_forget_prepared, 0);
+    rb_define_method(client, "abilities", client_abilities, 0);
 }
 
 RUBY_FUNC_EXPORTED void Init_heddle_odbc(void)
 {
     VALUE db = rb_path2class("Heddle::DB");
     VALUE module = rb_define_module_under(db, "ODBC");
-    VALUE link = rb_define_class_under(module, "Link", rb_cObject);
-    rb_define_alloc_func(link, odbc_link_allocate);
-    rb_define_method(link, "initialize", initialize, 4);
-    define_jobs(link);
-    define_states(link);
+    VALUE client = rb_define_class_under(module, "Client", rb_cObject);
+    rb_define_alloc_func(client, odbc_client_allocate);
+    rb_define_method(client, "initialize", initialize, 4);
+    define_jobs(client);
+    define_states(client);
     odbc_define_handle(module);
     odbc_define_parameters(module);
     odbc_define_values();

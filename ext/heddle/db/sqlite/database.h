@@ -1,6 +1,6 @@
 // A connection to a database file of SQLite, which works in this process. This header is shared by the files of this
-// layer: api.c (the library's functions), core.c (connections and statements as SQLite has them), link.c (open, close,
-// giving way), fork.c (children of fork), kinds.c (what a statement does), statements.c (prepared statements),
+// layer: api.c (the library's functions), core.c (connections and statements as SQLite has them), database.c (open,
+// close, giving way), fork.c (children of fork), kinds.c (what a statement does), statements.c (prepared statements),
 // columns.c (their columns), parameters.c and values.c (values in and out), results.c (whole results), functions.c
 // (functions in Ruby), backup.c. init.c knows all of them; no file calls one that calls it. What to run, and when, is
 // decided in Ruby (lib/heddle/db/sqlite).
@@ -16,15 +16,15 @@
 // - Callbacks call Ruby only while `stepping`. A reset or a close would call them, too: in the GC, or where nothing
 //   raises what they keep.
 // - In a child of fork, a callback never returns into SQLite: it jumps over SQLite's frames.
-#ifndef HEDDLE_DB_SQLITE_LINK_H
-#define HEDDLE_DB_SQLITE_LINK_H
+#ifndef HEDDLE_DB_SQLITE_DATABASE_H
+#define HEDDLE_DB_SQLITE_DATABASE_H
 
 #include "heddle.h"
 
 #include "os/deadline.h"
 #include "db/sqlite/api.h"
 
-// The connection itself. The link and each of its statements refer to it, and the GC frees them in any order.
+// The connection itself. The database and each of its statements refer to it, and the GC frees them in any order.
 struct sqlite_core {
     struct sqlite_core *older, *newer; // of those that have a database
     sqlite3 *db;                       // NULL once closed
@@ -36,7 +36,7 @@ struct sqlite_core {
     bool closing;  // close it as soon as that fiber has left
 };
 
-struct sqlite_link {
+struct sqlite_database {
     struct sqlite_core *core;           // NULL before #open
     VALUE waiter;                       // waits for locks: its call(count) tells whether to try again
     VALUE waiting;                      // Hash of the Waiters that wait for this database; nil
@@ -59,14 +59,14 @@ struct sqlite_link {
 };
 
 struct sqlite_function {
-    struct sqlite_function *next, *previous; // of the link
-    struct sqlite_link *link;
+    struct sqlite_function *next, *previous; // of the connection
+    struct sqlite_database *database;
     VALUE callable; // must not move: SQLite has no way to tell of another address
 };
 
 struct sqlite_group {
-    struct sqlite_group *next, *previous; // of the link
-    struct sqlite_link *link;
+    struct sqlite_group *next, *previous; // of the connection
+    struct sqlite_database *database;
     VALUE object; // must not move
 };
 
@@ -88,7 +88,7 @@ struct sqlite_statement {
     struct sqlite_core *core;
     sqlite3_stmt *at; // NULL once closed, and for a text without a statement
     VALUE self;       // the object of this record, for write barriers
-    VALUE link;
+    VALUE database;
     VALUE description; // Columns; nil for a statement without rows
     uint8_t *kinds;    // enum sqlite_kind of each column
     int columns, parameters;
@@ -105,20 +105,20 @@ struct sqlite_statement {
     size_t tail; // offset of the text behind the statement, or 0
 };
 
-extern VALUE sqlite_cLink, sqlite_eBusy;
-extern const rb_data_type_t sqlite_link_type;
+extern VALUE sqlite_cDatabase, sqlite_eBusy;
+extern const rb_data_type_t sqlite_database_type;
 
-static inline struct sqlite_link *sqlite_link_of(VALUE self)
+static inline struct sqlite_database *sqlite_database_of(VALUE self)
 {
-    return rb_check_typeddata(self, &sqlite_link_type);
+    return rb_check_typeddata(self, &sqlite_database_type);
 }
 
-// Calls the body with SQLite reserved for the caller, within the link's time limit, and releases it however the body
-// ends. Raises IOError when the connection is closed or belongs to the parent process, Heddle::DB::Busy when another
-// fiber is inside.
+// Calls the body with SQLite reserved for the caller, within the connection's time limit, and releases it however the
+// body ends. Raises IOError when the connection is closed or belongs to the parent process, Heddle::DB::Busy when
+// another fiber is inside.
 struct sqlite_call {
     VALUE self;
-    struct sqlite_link *link;
+    struct sqlite_database *database;
     VALUE (*body)(struct sqlite_call *);
     VALUE arguments[3];
     struct sqlite_statement *statement; // is reset at the end, unless it is a cursor that stays open
@@ -128,23 +128,23 @@ struct sqlite_call {
 VALUE sqlite_call(struct sqlite_call *call);
 
 // Runs the statement up to its next row. Raises what a callback has kept from SQLite, if anything.
-int sqlite_step(struct sqlite_link *link, struct sqlite_statement *statement);
-void sqlite_settle(struct sqlite_link *link); // the latter alone
+int sqlite_step(struct sqlite_database *database, struct sqlite_statement *statement);
+void sqlite_settle(struct sqlite_database *database); // the latter alone
 
 // Keeps what rb_protect caught. Returns whether it caught anything; then SQLite must be made to stop. Raises in a child
 // of fork.
-bool sqlite_keep(struct sqlite_link *link, int state);
+bool sqlite_keep(struct sqlite_database *database, int state);
 
 // Puts our busy handler back: a pragma, once it is prepared, has put one of SQLite's own there, which sleeps in the
 // system, and an extension may do so.
-void sqlite_keep_waiting(struct sqlite_link *link);
+void sqlite_keep_waiting(struct sqlite_database *database);
 
-// The link's last error, as a value.
-VALUE sqlite_error_value(struct sqlite_link *link, int code);
+// The connection's last error, as a value.
+VALUE sqlite_error_value(struct sqlite_database *database, int code);
 
 // Whether the driver would do nothing but run a statement. In a transaction it waits for nobody, and looks at the state
 // only behind a refusal.
-bool sqlite_at_ease(const struct sqlite_link *link);
+bool sqlite_at_ease(const struct sqlite_database *database);
 
 // For struct db_operations.
 bool sqlite_in_transaction(VALUE self);
@@ -167,15 +167,15 @@ void sqlite_leave_parents_files(void);
 void sqlite_leave_files(struct sqlite_core *core);
 
 // kinds.c: the authorizer, and what it has noted of a statement that is prepared now.
-int sqlite_authorize(void *link, int action, const char *first, const char *second, const char *base,
+int sqlite_authorize(void *database, int action, const char *first, const char *second, const char *base,
                      const char *within);
-void sqlite_note_kind(struct sqlite_link *link, struct sqlite_statement *statement);
+void sqlite_note_kind(struct sqlite_database *database, struct sqlite_statement *statement);
 
 // statements.c
 struct sqlite_statement *sqlite_statement_of(VALUE prepared);
-// Whether the String is most likely one statement that reads or writes rows. (Link.plain?)
+// Whether the String is most likely one statement that reads or writes rows. (Database.plain?)
 bool sqlite_is_plain(VALUE self, VALUE sql);
-// Whether the statement is open, and one of that link.
+// Whether the statement is open, and one of that database.
 bool sqlite_owns(VALUE self, VALUE prepared);
 // Prepares the text from `offset` on. Returns a statement, or an error. To be called within sqlite_call.
 VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset);
@@ -187,19 +187,19 @@ void sqlite_statement_refresh(struct sqlite_statement *statement);
 VALUE sqlite_columns_new(sqlite3_stmt *at, int count);
 
 // parameters.c: raises before anything has run.
-void sqlite_bind(struct sqlite_link *link, struct sqlite_statement *statement, VALUE arguments);
+void sqlite_bind(struct sqlite_database *database, struct sqlite_statement *statement, VALUE arguments);
 // A value as SQLite stores it: nil, Integer, Float or String. Raises TypeError, ArgumentError.
-VALUE sqlite_storable(struct sqlite_link *link, VALUE value);
+VALUE sqlite_storable(struct sqlite_database *database, VALUE value);
 int64_t sqlite_integer(VALUE value);
 
 // values.c
-VALUE sqlite_row(struct sqlite_link *link, struct sqlite_statement *statement);
+VALUE sqlite_row(struct sqlite_database *database, struct sqlite_statement *statement);
 enum sqlite_kind sqlite_kind_of(const char *declared);
 VALUE sqlite_column_text(const void *bytes, int length);
 
-VALUE sqlite_link_allocate(VALUE klass);
-void sqlite_link_init(void);
-void sqlite_api_init(VALUE link);
+VALUE sqlite_database_allocate(VALUE klass);
+void sqlite_database_init(void);
+void sqlite_api_init(VALUE database);
 void sqlite_statements_init(void);
 void sqlite_columns_init(void);
 void sqlite_parameters_init(void);

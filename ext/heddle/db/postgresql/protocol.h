@@ -1,14 +1,14 @@
-// A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. link.c has the
+// A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. protocol.c has the
 // messages, sql.c what the text of a statement says, parameters.c and values.c what goes in and comes out, results.c
-// whole replies, login.c, commands.c, pipeline.c, copy.c and interrupted.c the methods of Heddle::DB::PostgreSQL::Link.
-// init.c knows all of them; no file calls one that calls it. Ruby decides what is asked when
-// (lib/heddle/db/postgresql).
-#ifndef HEDDLE_DB_POSTGRESQL_LINK_H
-#define HEDDLE_DB_POSTGRESQL_LINK_H
+// whole replies, login.c, commands.c, pipeline.c, copy.c and interrupted.c the methods of
+// Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one that calls it. Ruby decides what is
+// asked when (lib/heddle/db/postgresql).
+#ifndef HEDDLE_DB_POSTGRESQL_PROTOCOL_H
+#define HEDDLE_DB_POSTGRESQL_PROTOCOL_H
 
 #include "heddle.h"
 
-#include "db/link.h"
+#include "db/protocol.h"
 #include "db/result.h"
 #include "db/postgresql/types.h"
 #include "wire/postgresql/messages.h"
@@ -41,8 +41,8 @@ enum postgresql_state {
     POSTGRESQL_COPY_OUT   // COPY TO STDOUT: rows
 };
 
-struct postgresql_link {
-    struct db_link base; // first
+struct postgresql_protocol {
+    struct db_protocol base; // first
     enum postgresql_state state;
     VALUE apart;         // a large message, which is not in the stream's buffer
     VALUE notices;       // Array of Hashes that no caller has taken yet; nil. Empty unless `noticing`
@@ -73,9 +73,9 @@ struct postgresql_link {
     bool undecoded;   // no value goes through what programs registered: see run_own
 };
 
-extern VALUE postgresql_cLink, postgresql_cColumns, postgresql_cPrepared;
+extern VALUE postgresql_cProtocol, postgresql_cColumns, postgresql_cPrepared;
 
-struct postgresql_link *postgresql_link_of(VALUE self);
+struct postgresql_protocol *postgresql_protocol_of(VALUE self);
 
 // ---- exchange.c
 
@@ -83,12 +83,12 @@ struct postgresql_link *postgresql_link_of(VALUE self);
 VALUE postgresql_exchange(struct db_exchange *exchange);
 VALUE postgresql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE first, VALUE second);
 
-// ---- link.c
+// ---- protocol.c
 
-void postgresql_become(struct postgresql_link *link, enum postgresql_state state);
-bool postgresql_in_copy(const struct postgresql_link *link);
+void postgresql_become(struct postgresql_protocol *protocol, enum postgresql_state state);
+bool postgresql_in_copy(const struct postgresql_protocol *protocol);
 
-VALUE postgresql_link_allocate(VALUE klass);
+VALUE postgresql_protocol_allocate(VALUE klass);
 
 // Text of the server for values that are names, and for messages (server_text.h).
 VALUE postgresql_utf8(struct pg_span span);
@@ -96,10 +96,10 @@ VALUE postgresql_text(struct pg_span span);
 
 // The next message of the server; good until the next call. Notices, notifications and settings, which may come at any
 // time, are kept and not returned.
-struct pg_message postgresql_message(struct postgresql_link *link);
+struct pg_message postgresql_message(struct postgresql_protocol *protocol);
 
 // Whether the next message has come as a whole.
-bool postgresql_has_message(struct postgresql_link *link);
+bool postgresql_has_message(struct postgresql_protocol *protocol);
 
 // Keeps the notices, notifications and settings that have arrived, without waiting. Any other message stays.
 enum postgresql_arrived {
@@ -108,19 +108,19 @@ enum postgresql_arrived {
     POSTGRESQL_MESSAGE, // of another kind
     POSTGRESQL_GONE     // the server has closed the connection
 };
-enum postgresql_arrived postgresql_consume_input(struct postgresql_link *link);
+enum postgresql_arrived postgresql_consume_input(struct postgresql_protocol *protocol);
 
 // The oldest notification that was kept, [channel, payload, process]; nil for none.
-VALUE postgresql_take_notification(struct postgresql_link *link);
+VALUE postgresql_take_notification(struct postgresql_protocol *protocol);
 
 // Keeps a notice for whoever takes them.
-void postgresql_keep_notice(struct postgresql_link *link, struct pg_message message);
+void postgresql_keep_notice(struct postgresql_protocol *protocol, struct pg_message message);
 
 // Keeps what the server says of itself.
-void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value);
+void postgresql_note_setting(struct postgresql_protocol *protocol, VALUE name, VALUE value);
 
 // The same without keeping anything: while logging in.
-struct pg_message postgresql_any_message(struct postgresql_link *link);
+struct pg_message postgresql_any_message(struct postgresql_protocol *protocol);
 
 // Makes a buffer of the layer grow: pg_buffer.grow. Raises NoMemoryError.
 bool postgresql_grow(struct pg_buffer *buffer, size_t room);
@@ -128,24 +128,25 @@ bool postgresql_grow(struct pg_buffer *buffer, size_t room);
 // The bytes of a String, which must stay on the stack.
 struct pg_span postgresql_span_of(VALUE string);
 
-// Sends link->request, which was built by pg_put_…, after the closes that wait. `syncs` replies are owed then.
-void postgresql_send(struct postgresql_link *link, uint32_t syncs);
+// Sends protocol->request, which was built by pg_put_…, after the closes that wait. `syncs` replies are owed then.
+void postgresql_send(struct postgresql_protocol *protocol, uint32_t syncs);
 
 // The same for a request whose answer must be the next one. Raises ConnectionLost if another answer is still to come.
-void postgresql_ask(struct postgresql_link *link);
+void postgresql_ask(struct postgresql_protocol *protocol);
 
 // Raises for what pg_put_… refused: ArgumentError for what the caller gave.
 void postgresql_check(enum pg_written written);
 
 // Queues the closes that wait, in front of the next request.
-void postgresql_queue_pending_closes(struct postgresql_link *link);
+void postgresql_queue_pending_closes(struct postgresql_protocol *protocol);
 
 // The server's name of a statement: "h", its number, and the tag.
 struct postgresql_name {
     uint8_t bytes[30];
     size_t length;
 };
-struct pg_span postgresql_name_of(const struct postgresql_link *link, uint32_t id, struct postgresql_name *name);
+struct pg_span postgresql_name_of(const struct postgresql_protocol *protocol, uint32_t id,
+                                  struct postgresql_name *name);
 
 // ---- parameters.c
 
@@ -159,7 +160,7 @@ struct postgresql_arguments {
     size_t count;
     uint32_t few[POSTGRESQL_FEW];
 };
-void postgresql_arguments(struct postgresql_link *link, VALUE arguments, struct postgresql_arguments *ready);
+void postgresql_arguments(struct postgresql_protocol *protocol, VALUE arguments, struct postgresql_arguments *ready);
 
 // Whether a statement that the server knows to have parameters of these types takes the arguments. `declared` are the
 // types that this client gave when the statement was prepared.
@@ -169,10 +170,10 @@ bool postgresql_arguments_fit(const struct postgresql_arguments *ready, const ui
 // The arguments with those replaced of which only the server's types say what they are; an exception that is not raised
 // if the server refuses the statement. Call it before the exchange: it may need another one. `prepared` is nil for a
 // statement that is not prepared.
-VALUE postgresql_settled(VALUE link, VALUE sql, VALUE arguments, VALUE prepared);
+VALUE postgresql_settled(VALUE protocol, VALUE sql, VALUE arguments, VALUE prepared);
 
-// Bind into link->request. `types`: those of the statement, NULL for the arguments' own.
-void postgresql_put_bind(struct postgresql_link *link, struct pg_span portal, struct pg_span statement,
+// Bind into protocol->request. `types`: those of the statement, NULL for the arguments' own.
+void postgresql_put_bind(struct postgresql_protocol *protocol, struct pg_span portal, struct pg_span statement,
                          const struct postgresql_arguments *ready, const uint32_t *types);
 
 // ---- columns.c
@@ -184,7 +185,7 @@ struct postgresql_column {
 
 struct postgresql_columns {
     VALUE names; // nil until asked for
-    VALUE types; // link->types
+    VALUE types; // protocol->types
     uint32_t count;
     bool copies;   // there are values that Ruby code makes
     size_t length; // of the RowDescription, which stands behind the columns: few callers ask for more than the types
@@ -194,23 +195,23 @@ struct postgresql_columns {
 struct postgresql_columns *postgresql_columns_of(VALUE self);
 
 // From a RowDescription.
-VALUE postgresql_columns_new(struct postgresql_link *link, struct pg_message message);
+VALUE postgresql_columns_new(struct postgresql_protocol *protocol, struct pg_message message);
 
 // Looks again for a type that was not known when the columns were described.
-void postgresql_column_known(struct postgresql_link *link, VALUE columns, uint32_t index);
+void postgresql_column_known(struct postgresql_protocol *protocol, VALUE columns, uint32_t index);
 
 // ---- values.c
 
 // An Array of the row's values, of the columns of `description`. Runs Ruby code only for columns that say `copies`.
-// Values whose types are unknown are nil, and in link->waiting.
-VALUE postgresql_row_values(struct postgresql_link *link, struct pg_message message, VALUE description);
+// Values whose types are unknown are nil, and in protocol->waiting.
+VALUE postgresql_row_values(struct postgresql_protocol *protocol, struct pg_message message, VALUE description);
 
 // ---- results.c
 
 struct postgresql_statement {
     VALUE sql;
     VALUE columns; // nil for a statement without a result
-    VALUE known;   // link->types
+    VALUE known;   // protocol->types
     struct pending_closes *pending_closes;
     uint32_t id;
     uint32_t count; // parameters
@@ -224,10 +225,11 @@ struct postgresql_statement *postgresql_statement_of(VALUE prepared);
 VALUE postgresql_statement_types(VALUE prepared);
 
 // A statement that the server does not have yet; it is `open` once the server has parsed and described it.
-VALUE postgresql_prepared_new(struct postgresql_link *link, VALUE sql, const uint32_t *declared, size_t count);
+VALUE postgresql_prepared_new(struct postgresql_protocol *protocol, VALUE sql, const uint32_t *declared, size_t count);
 
 // Makes another statement of the same text of it, for parameters of other types. The one before is closed.
-void postgresql_prepared_renew(struct postgresql_link *link, VALUE prepared, const uint32_t *declared, size_t count);
+void postgresql_prepared_renew(struct postgresql_protocol *protocol, VALUE prepared, const uint32_t *declared,
+                               size_t count);
 
 // A Heddle::DB::ServerError, which is not raised.
 VALUE postgresql_error_value(struct pg_message message);
@@ -239,14 +241,14 @@ bool postgresql_is_fatal(struct pg_message message);
 // are the columns of a statement whose description was not asked for; a description that comes replaces them. NULL for
 // none. `owner` is the Prepared that has them; nil for a variable on the stack. `prepared` gets the description of a
 // statement's parameters; nil for none.
-VALUE postgresql_read_result(struct postgresql_link *link, VALUE *known, VALUE owner, VALUE prepared);
+VALUE postgresql_read_result(struct postgresql_protocol *protocol, VALUE *known, VALUE owner, VALUE prepared);
 
 // CopyFail.
 void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);
 
 // Reads up to the next ReadyForQuery: a Heddle::DB::Result of each of `count` statements that had one Sync. After an
 // error only the results before it; `error` gets it, nil for none.
-VALUE postgresql_read_results(struct postgresql_link *link, size_t count, VALUE *error);
+VALUE postgresql_read_results(struct postgresql_protocol *protocol, size_t count, VALUE *error);
 
 // ---- sql.c
 
@@ -255,19 +257,19 @@ VALUE postgresql_sql_string(VALUE sql);
 
 // The statement's text as the server has it, with $1 in place of ?, and how many parameters it has. May return the
 // caller's own String: freeze a copy to keep it beyond the next call of Ruby code.
-VALUE postgresql_native_sql(struct postgresql_link *link, VALUE sql, uint32_t *parameters);
+VALUE postgresql_native_sql(struct postgresql_protocol *protocol, VALUE sql, uint32_t *parameters);
 
 // Whether the text is of the kind :plain (Heddle::DB::Driver#kind). False also for a String that has to be converted.
 bool postgresql_is_plain(VALUE self, VALUE sql);
 
 // Returns a TransactionError if `sql`, the last statement, was a commit that the server answered with ROLLBACK, or nil.
-VALUE postgresql_undone(struct postgresql_link *link, VALUE sql);
+VALUE postgresql_undone(struct postgresql_protocol *protocol, VALUE sql);
 
 // ---- commands.c
 
-// Parse, Bind, Describe and Execute of a statement that is not kept, into link->request. `name` of its portal, nil for
-// none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
-void postgresql_put_new(struct postgresql_link *link, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
+// Parse, Bind, Describe and Execute of a statement that is not kept, into protocol->request. `name` of its portal, nil
+// for none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
+void postgresql_put_new(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
 
 void postgresql_login_init(void);
 void postgresql_parameters_init(void);

@@ -1,4 +1,4 @@
-#include "db/postgresql/link.h"
+#include "db/postgresql/protocol.h"
 
 #include "os/budget.h"
 
@@ -10,7 +10,7 @@ enum { LARGE_MESSAGE = 64 << 10 };
 // A message between two requests has at most this size.
 enum { LARGEST_ASIDE = 16 << 20 };
 
-VALUE postgresql_cLink;
+VALUE postgresql_cProtocol;
 
 // ---- the object
 
@@ -25,87 +25,88 @@ bool postgresql_grow(struct pg_buffer *buffer, size_t room)
     return true;
 }
 
-static void postgresql_link_mark(void *pointer)
+static void postgresql_protocol_mark(void *pointer)
 {
-    const struct postgresql_link *link = pointer;
-    db_link_mark(&link->base);
-    rb_gc_mark_movable(link->apart);
-    rb_gc_mark_movable(link->notices);
-    rb_gc_mark_movable(link->messages);
-    rb_gc_mark_movable(link->settings);
-    rb_gc_mark_movable(link->types);
-    rb_gc_mark_movable(link->unknown_types);
-    rb_gc_mark_movable(link->waiting);
-    rb_gc_mark_movable(link->wanted_texts);
-    rb_gc_mark_movable(link->server_texts);
-    rb_gc_mark_movable(link->preparing);
+    const struct postgresql_protocol *protocol = pointer;
+    db_protocol_mark(&protocol->base);
+    rb_gc_mark_movable(protocol->apart);
+    rb_gc_mark_movable(protocol->notices);
+    rb_gc_mark_movable(protocol->messages);
+    rb_gc_mark_movable(protocol->settings);
+    rb_gc_mark_movable(protocol->types);
+    rb_gc_mark_movable(protocol->unknown_types);
+    rb_gc_mark_movable(protocol->waiting);
+    rb_gc_mark_movable(protocol->wanted_texts);
+    rb_gc_mark_movable(protocol->server_texts);
+    rb_gc_mark_movable(protocol->preparing);
 }
 
-static void postgresql_link_compact(void *pointer)
+static void postgresql_protocol_compact(void *pointer)
 {
-    struct postgresql_link *link = pointer;
-    db_link_compact(&link->base);
-    link->apart = rb_gc_location(link->apart);
-    link->notices = rb_gc_location(link->notices);
-    link->messages = rb_gc_location(link->messages);
-    link->settings = rb_gc_location(link->settings);
-    link->types = rb_gc_location(link->types);
-    link->unknown_types = rb_gc_location(link->unknown_types);
-    link->waiting = rb_gc_location(link->waiting);
-    link->wanted_texts = rb_gc_location(link->wanted_texts);
-    link->server_texts = rb_gc_location(link->server_texts);
-    link->preparing = rb_gc_location(link->preparing);
+    struct postgresql_protocol *protocol = pointer;
+    db_protocol_compact(&protocol->base);
+    protocol->apart = rb_gc_location(protocol->apart);
+    protocol->notices = rb_gc_location(protocol->notices);
+    protocol->messages = rb_gc_location(protocol->messages);
+    protocol->settings = rb_gc_location(protocol->settings);
+    protocol->types = rb_gc_location(protocol->types);
+    protocol->unknown_types = rb_gc_location(protocol->unknown_types);
+    protocol->waiting = rb_gc_location(protocol->waiting);
+    protocol->wanted_texts = rb_gc_location(protocol->wanted_texts);
+    protocol->server_texts = rb_gc_location(protocol->server_texts);
+    protocol->preparing = rb_gc_location(protocol->preparing);
 }
 
-static void postgresql_link_release(void *pointer)
+static void postgresql_protocol_release(void *pointer)
 {
-    struct postgresql_link *link = pointer;
-    db_link_release(&link->base);
-    xfree(link->request.at);
-    xfree(link->row.at);
-    xfree(link->looked.at);
-    xfree(link);
+    struct postgresql_protocol *protocol = pointer;
+    db_protocol_release(&protocol->base);
+    xfree(protocol->request.at);
+    xfree(protocol->row.at);
+    xfree(protocol->looked.at);
+    xfree(protocol);
 }
 
-static size_t postgresql_link_memsize(const void *pointer)
+static size_t postgresql_protocol_memsize(const void *pointer)
 {
-    const struct postgresql_link *link = pointer;
-    return sizeof(*link) + link->request.capacity + link->row.capacity + link->looked.capacity;
+    const struct postgresql_protocol *protocol = pointer;
+    return sizeof(*protocol) + protocol->request.capacity + protocol->row.capacity + protocol->looked.capacity;
 }
 
-static const rb_data_type_t link_type = {
-    .wrap_struct_name = "Heddle::DB::PostgreSQL::Link",
-    .function = {.dmark = postgresql_link_mark,
-                 .dfree = postgresql_link_release,
-                 .dsize = postgresql_link_memsize,
-                 .dcompact = postgresql_link_compact},
-    .parent = &db_link_type,
-    // No write barriers: each exchange stores into the link, and links are few.
+static const rb_data_type_t protocol_type = {
+    .wrap_struct_name = "Heddle::DB::PostgreSQL::Protocol",
+    .function = {.dmark = postgresql_protocol_mark,
+                 .dfree = postgresql_protocol_release,
+                 .dsize = postgresql_protocol_memsize,
+                 .dcompact = postgresql_protocol_compact},
+    .parent = &db_protocol_type,
+    // No write barriers: each exchange stores into the connection, and connections are few.
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-VALUE postgresql_link_allocate(VALUE klass)
+VALUE postgresql_protocol_allocate(VALUE klass)
 {
-    struct postgresql_link *link;
-    VALUE self = TypedData_Make_Struct(klass, struct postgresql_link, &link_type, link);
-    link->apart = link->notices = link->messages = link->settings = Qnil;
-    link->unknown_types = link->waiting = link->wanted_texts = link->server_texts = link->preparing = Qnil;
-    link->types = rb_hash_new();
-    link->request.grow = link->row.grow = link->looked.grow = postgresql_grow;
-    link->transaction = PG_IDLE;
-    link->settings = rb_hash_new();
-    db_link_init(&link->base);
+    struct postgresql_protocol *protocol;
+    VALUE self = TypedData_Make_Struct(klass, struct postgresql_protocol, &protocol_type, protocol);
+    protocol->apart = protocol->notices = protocol->messages = protocol->settings = Qnil;
+    protocol->unknown_types = protocol->waiting = protocol->wanted_texts = protocol->server_texts =
+        protocol->preparing = Qnil;
+    protocol->types = rb_hash_new();
+    protocol->request.grow = protocol->row.grow = protocol->looked.grow = postgresql_grow;
+    protocol->transaction = PG_IDLE;
+    protocol->settings = rb_hash_new();
+    db_protocol_init(&protocol->base);
     return self;
 }
 
-struct postgresql_link *postgresql_link_of(VALUE self)
+struct postgresql_protocol *postgresql_protocol_of(VALUE self)
 {
-    return rb_check_typeddata(self, &link_type);
+    return rb_check_typeddata(self, &protocol_type);
 }
 
 // ---- states
 
-void postgresql_become(struct postgresql_link *link, enum postgresql_state state)
+void postgresql_become(struct postgresql_protocol *protocol, enum postgresql_state state)
 {
     static const uint8_t following[] = {
         [POSTGRESQL_EXTENDED] = 1 << POSTGRESQL_SIMPLE | 1 << POSTGRESQL_SUSPENDED,
@@ -114,14 +115,14 @@ void postgresql_become(struct postgresql_link *link, enum postgresql_state state
         [POSTGRESQL_COPY_IN] = 1 << POSTGRESQL_EXTENDED,
         [POSTGRESQL_COPY_OUT] = 1 << POSTGRESQL_EXTENDED,
     };
-    HEDDLE_ASSERT(state == link->state || following[link->state] & 1 << state);
+    HEDDLE_ASSERT(state == protocol->state || following[protocol->state] & 1 << state);
     (void)following;
-    link->state = state;
+    protocol->state = state;
 }
 
-bool postgresql_in_copy(const struct postgresql_link *link)
+bool postgresql_in_copy(const struct postgresql_protocol *protocol)
 {
-    return link->state == POSTGRESQL_COPY_IN || link->state == POSTGRESQL_COPY_OUT;
+    return protocol->state == POSTGRESQL_COPY_IN || protocol->state == POSTGRESQL_COPY_OUT;
 }
 
 // ---- messages in
@@ -136,12 +137,12 @@ VALUE postgresql_text(struct pg_span span)
     return server_text((const char *)span.at, span.length, rb_utf8_encoding());
 }
 
-struct pg_message postgresql_any_message(struct postgresql_link *link)
+struct pg_message postgresql_any_message(struct postgresql_protocol *protocol)
 {
-    struct stream *stream = stream_of(link->base.stream);
-    db_link_consume(&link->base, stream);
+    struct stream *stream = stream_of(protocol->base.stream);
+    db_protocol_consume(&protocol->base, stream);
     stream_parsed(stream, 0);
-    link->apart = Qnil;
+    protocol->apart = Qnil;
     size_t buffered;
     const uint8_t *p = stream_buffered(stream, &buffered);
     if (buffered < PG_HEADER) {
@@ -150,17 +151,17 @@ struct pg_message postgresql_any_message(struct postgresql_link *link)
     }
     struct pg_message message;
     if (pg_message_header(p, p + buffered, &message) != PG_DONE)
-        db_link_violated(&link->base, "sent a message that no PostgreSQL server sends");
+        db_protocol_violated(&protocol->base, "sent a message that no PostgreSQL server sends");
     size_t length = message.whole - PG_HEADER;
     if (length >= LARGE_MESSAGE && buffered < message.whole) {
         bool resumable = stream_set_resumable(stream, false); // half of this message would be lost
         stream_consume(stream, PG_HEADER);
-        link->apart = stream_take(stream, length);
+        protocol->apart = stream_take(stream, length);
         stream_set_resumable(stream, resumable);
-        message.p = (const uint8_t *)RSTRING_PTR(link->apart);
+        message.p = (const uint8_t *)RSTRING_PTR(protocol->apart);
     } else {
         if (buffered < message.whole) p = stream_need(stream, message.whole);
-        link->base.pending = message.whole;
+        protocol->base.pending = message.whole;
         message.p = p + PG_HEADER;
     }
     message.end = message.p + length;
@@ -214,49 +215,49 @@ static void postgresql_keep(VALUE *list, size_t *size, VALUE value)
     *size += more;
 }
 
-VALUE postgresql_take_notification(struct postgresql_link *link)
+VALUE postgresql_take_notification(struct postgresql_protocol *protocol)
 {
-    if (NIL_P(link->messages) || !RARRAY_LEN(link->messages)) return Qnil;
-    VALUE oldest = rb_ary_shift(link->messages);
-    link->messages_size -= size_of(oldest);
+    if (NIL_P(protocol->messages) || !RARRAY_LEN(protocol->messages)) return Qnil;
+    VALUE oldest = rb_ary_shift(protocol->messages);
+    protocol->messages_size -= size_of(oldest);
     return oldest;
 }
 
-void postgresql_note_setting(struct postgresql_link *link, VALUE name, VALUE value)
+void postgresql_note_setting(struct postgresql_protocol *protocol, VALUE name, VALUE value)
 {
     // PostgreSQL reports some fifteen settings. These limits keep a hostile server from filling the memory.
     enum { SETTINGS_MOST = 1000, SETTING_LONGEST = 64 << 10 };
     static const char strings[] = "standard_conforming_strings", version[] = "server_version";
-    if (RHASH_SIZE(link->settings) >= SETTINGS_MOST && rb_hash_lookup2(link->settings, name, Qundef) == Qundef)
-        db_link_violated(&link->base, "reports more settings than a PostgreSQL server has");
+    if (RHASH_SIZE(protocol->settings) >= SETTINGS_MOST && rb_hash_lookup2(protocol->settings, name, Qundef) == Qundef)
+        db_protocol_violated(&protocol->base, "reports more settings than a PostgreSQL server has");
     if (RSTRING_LEN(name) > SETTING_LONGEST || RSTRING_LEN(value) > SETTING_LONGEST)
-        db_link_violated(&link->base, "reports a setting that is longer than a PostgreSQL server has");
-    rb_hash_aset(link->settings, name, value);
+        db_protocol_violated(&protocol->base, "reports a setting that is longer than a PostgreSQL server has");
+    rb_hash_aset(protocol->settings, name, value);
     if (RSTRING_LEN(name) == sizeof(strings) - 1 && memcmp(RSTRING_PTR(name), strings, sizeof(strings) - 1) == 0)
-        link->backslashes = RSTRING_LEN(value) == 3 && memcmp(RSTRING_PTR(value), "off", 3) == 0;
+        protocol->backslashes = RSTRING_LEN(value) == 3 && memcmp(RSTRING_PTR(value), "off", 3) == 0;
     if (RSTRING_LEN(name) == sizeof(version) - 1 && memcmp(RSTRING_PTR(name), version, sizeof(version) - 1) == 0)
-        link->version = NUM2INT(rb_funcall(rb_str_substr(value, 0, 4), rb_intern("to_i"), 0));
+        protocol->version = NUM2INT(rb_funcall(rb_str_substr(value, 0, 4), rb_intern("to_i"), 0));
     RB_GC_GUARD(name);
     RB_GC_GUARD(value);
 }
 
-void postgresql_keep_notice(struct postgresql_link *link, struct pg_message message)
+void postgresql_keep_notice(struct postgresql_protocol *protocol, struct pg_message message)
 {
-    postgresql_keep(&link->notices, &link->notices_size, notice_value(message));
+    postgresql_keep(&protocol->notices, &protocol->notices_size, notice_value(message));
 }
 
 // Handles a message that may come at any time, and returns true; returns false for any other message.
-static bool is_aside(struct postgresql_link *link, struct pg_message message)
+static bool is_aside(struct postgresql_protocol *protocol, struct pg_message message)
 {
     switch (message.type) {
     case PG_NOTICE_RESPONSE:
-        if (link->noticing) postgresql_keep_notice(link, message);
+        if (protocol->noticing) postgresql_keep_notice(protocol, message);
         return true;
     case PG_NOTIFICATION_RESPONSE: {
         struct pg_notification notification;
         if (!pg_notification(message.p, message.end, &notification))
-            db_link_violated(&link->base, "sent a malformed notification");
-        postgresql_keep(&link->messages, &link->messages_size,
+            db_protocol_violated(&protocol->base, "sent a malformed notification");
+        postgresql_keep(&protocol->messages, &protocol->messages_size,
                         rb_ary_new_from_args(3, postgresql_utf8(notification.channel),
                                              postgresql_utf8(notification.payload), UINT2NUM(notification.process)));
         return true;
@@ -264,45 +265,46 @@ static bool is_aside(struct postgresql_link *link, struct pg_message message)
     case PG_PARAMETER_STATUS: {
         struct pg_span name, value;
         if (!pg_parameter_status(message.p, message.end, &name, &value))
-            db_link_violated(&link->base, "sent a malformed setting");
-        postgresql_note_setting(link, postgresql_utf8(name), postgresql_utf8(value));
+            db_protocol_violated(&protocol->base, "sent a malformed setting");
+        postgresql_note_setting(protocol, postgresql_utf8(name), postgresql_utf8(value));
         return true;
     }
     default: return false;
     }
 }
 
-struct pg_message postgresql_message(struct postgresql_link *link)
+struct pg_message postgresql_message(struct postgresql_protocol *protocol)
 {
     for (;;) {
-        struct pg_message message = postgresql_any_message(link);
-        if (!is_aside(link, message)) return message;
+        struct pg_message message = postgresql_any_message(protocol);
+        if (!is_aside(protocol, message)) return message;
     }
 }
 
-bool postgresql_has_message(struct postgresql_link *link)
+bool postgresql_has_message(struct postgresql_protocol *protocol)
 {
     size_t buffered;
-    const uint8_t *p = stream_buffered(stream_of(link->base.stream), &buffered);
+    const uint8_t *p = stream_buffered(stream_of(protocol->base.stream), &buffered);
     struct pg_message message;
-    if (buffered <= link->base.pending) return false;
-    return pg_message(p + link->base.pending, p + buffered, &message) == PG_DONE;
+    if (buffered <= protocol->base.pending) return false;
+    return pg_message(p + protocol->base.pending, p + buffered, &message) == PG_DONE;
 }
 
-enum postgresql_arrived postgresql_consume_input(struct postgresql_link *link)
+enum postgresql_arrived postgresql_consume_input(struct postgresql_protocol *protocol)
 {
-    struct stream *stream = stream_of(link->base.stream);
-    db_link_consume(&link->base, stream);
+    struct stream *stream = stream_of(protocol->base.stream);
+    db_protocol_consume(&protocol->base, stream);
     // A server that sends without end must not stop this process: other tasks run between two calls.
     for (size_t received = 0, kept = 0;;) {
         size_t buffered;
         const uint8_t *p = stream_buffered(stream, &buffered);
         struct pg_message message;
         enum pg_parsed parsed = buffered ? pg_message(p, p + buffered, &message) : PG_MORE;
-        if (parsed == PG_INVALID) db_link_violated(&link->base, "sent a message that no PostgreSQL server sends");
+        if (parsed == PG_INVALID)
+            db_protocol_violated(&protocol->base, "sent a message that no PostgreSQL server sends");
         if (parsed == PG_DONE) {
             // Closes that went alone have answers that nobody waits for.
-            if (message.type != PG_CLOSE_COMPLETE && !is_aside(link, message)) return POSTGRESQL_MESSAGE;
+            if (message.type != PG_CLOSE_COMPLETE && !is_aside(protocol, message)) return POSTGRESQL_MESSAGE;
             stream_consume(stream, message.whole);
             kept += message.whole;
             if (kept >= BUDGET_BYTES && buffered > message.whole) return POSTGRESQL_PART;
@@ -310,7 +312,7 @@ enum postgresql_arrived postgresql_consume_input(struct postgresql_link *link)
         }
         if (buffered >= PG_HEADER && pg_message_header(p, p + buffered, &message) == PG_DONE &&
             message.whole > LARGEST_ASIDE)
-            db_link_violated(&link->base, "sent more than 16 MiB at once that nobody had asked for");
+            db_protocol_violated(&protocol->base, "sent more than 16 MiB at once that nobody had asked for");
         if (received >= BUDGET_BYTES) return POSTGRESQL_PART;
         enum stream_arrived arrived = stream_receive_arrived(stream);
         if (arrived == STREAM_GONE) return POSTGRESQL_GONE;
@@ -343,48 +345,48 @@ void postgresql_check(enum pg_written written)
     }
 }
 
-void postgresql_send(struct postgresql_link *link, uint32_t syncs)
+void postgresql_send(struct postgresql_protocol *protocol, uint32_t syncs)
 {
-    db_link_check_process(&link->base);
-    if (link->base.owed + syncs > POSTGRESQL_IN_FLIGHT)
+    db_protocol_check_process(&protocol->base);
+    if (protocol->base.owed + syncs > POSTGRESQL_IN_FLIGHT)
         rb_raise(rb_eArgError, "more than %d requests at once", POSTGRESQL_IN_FLIGHT);
-    postgresql_queue_pending_closes(link);
-    struct stream *stream = stream_of(link->base.stream);
-    stream_append(stream, link->request.at, link->request.length);
-    link->request.length = 0;
-    db_link_requested(&link->base, stream, syncs);
+    postgresql_queue_pending_closes(protocol);
+    struct stream *stream = stream_of(protocol->base.stream);
+    stream_append(stream, protocol->request.at, protocol->request.length);
+    protocol->request.length = 0;
+    db_protocol_requested(&protocol->base, stream, syncs);
 }
 
-void postgresql_ask(struct postgresql_link *link)
+void postgresql_ask(struct postgresql_protocol *protocol)
 {
-    db_link_check_answered(&link->base);
-    postgresql_send(link, 1);
+    db_protocol_check_answered(&protocol->base);
+    postgresql_send(protocol, 1);
 }
 
 // ---- closes
 
-struct pg_span postgresql_name_of(const struct postgresql_link *link, uint32_t id, struct postgresql_name *name)
+struct pg_span postgresql_name_of(const struct postgresql_protocol *protocol, uint32_t id, struct postgresql_name *name)
 {
     if (!id) return (struct pg_span){name->bytes, 0}; // the unnamed statement
-    int length = snprintf((char *)name->bytes, sizeof(name->bytes), "h%u%s", (unsigned)id, link->tag);
+    int length = snprintf((char *)name->bytes, sizeof(name->bytes), "h%u%s", (unsigned)id, protocol->tag);
     name->length = (size_t)length;
     return (struct pg_span){name->bytes, name->length};
 }
 
 // Close goes ahead of the next request, and never behind one: after an error the server skips all messages up to the
 // next Sync, and would skip the Close.
-static void queue_close(struct postgresql_link *link, uint32_t id)
+static void queue_close(struct postgresql_protocol *protocol, uint32_t id)
 {
     struct postgresql_name name;
     uint8_t bytes[PG_HEADER + 1 + sizeof(name.bytes) + 1];
     struct pg_buffer buffer = {.at = bytes, .capacity = sizeof(bytes)};
-    postgresql_check(pg_put_close(&buffer, PG_STATEMENT, postgresql_name_of(link, id, &name)));
-    stream_queue_no_reply(stream_of(link->base.stream), bytes, buffer.length);
-    link->base.closes++;
+    postgresql_check(pg_put_close(&buffer, PG_STATEMENT, postgresql_name_of(protocol, id, &name)));
+    stream_queue_no_reply(stream_of(protocol->base.stream), bytes, buffer.length);
+    protocol->base.closes++;
 }
 
-void postgresql_queue_pending_closes(struct postgresql_link *link)
+void postgresql_queue_pending_closes(struct postgresql_protocol *protocol)
 {
-    for (uint32_t id; pending_closes_take(link->base.pending_closes, &id);)
-        queue_close(link, id);
+    for (uint32_t id; pending_closes_take(protocol->base.pending_closes, &id);)
+        queue_close(protocol, id);
 }

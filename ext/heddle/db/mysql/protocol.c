@@ -1,0 +1,267 @@
+#include "db/mysql/protocol.h"
+
+#include <string.h>
+
+enum { LARGE_PACKET = 64 << 10 };
+
+VALUE mysql_cProtocol;
+
+// ---- bytes
+
+void mysql_bytes_reserve(struct mysql_bytes *bytes, size_t room)
+{
+    if (bytes->capacity - bytes->length >= room) return;
+    if (room > SIZE_MAX / 4 - bytes->length)
+        rb_raise(rb_eNoMemError, "a request cannot be longer than %zu bytes", SIZE_MAX / 4);
+    size_t capacity = bytes->capacity ? bytes->capacity : 256;
+    while (capacity - bytes->length < room)
+        capacity *= 2;
+    bytes->at = xrealloc(bytes->at, capacity);
+    bytes->capacity = capacity;
+}
+
+void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t length)
+{
+    mysql_bytes_reserve(bytes, length);
+    if (length) memcpy(bytes->at + bytes->length, from, length);
+    bytes->length += length;
+}
+
+// ---- the object
+
+static void mysql_protocol_mark(void *pointer)
+{
+    const struct mysql_protocol *protocol = pointer;
+    db_protocol_mark(&protocol->base);
+    rb_gc_mark_movable(protocol->separate);
+    rb_gc_mark_movable(protocol->refused);
+}
+
+static void mysql_protocol_compact(void *pointer)
+{
+    struct mysql_protocol *protocol = pointer;
+    db_protocol_compact(&protocol->base);
+    protocol->separate = rb_gc_location(protocol->separate);
+    protocol->refused = rb_gc_location(protocol->refused);
+}
+
+static void mysql_protocol_release(void *pointer)
+{
+    struct mysql_protocol *protocol = pointer;
+    db_protocol_release(&protocol->base);
+    xfree(protocol->request.at);
+    xfree(protocol->row.at);
+    xfree(protocol);
+}
+
+static size_t mysql_protocol_memsize(const void *pointer)
+{
+    const struct mysql_protocol *protocol = pointer;
+    return sizeof(*protocol) + protocol->request.capacity + protocol->row.capacity;
+}
+
+static const rb_data_type_t protocol_type = {
+    .wrap_struct_name = "Heddle::DB::MySQL::Protocol",
+    .function = {.dmark = mysql_protocol_mark,
+                 .dfree = mysql_protocol_release,
+                 .dsize = mysql_protocol_memsize,
+                 .dcompact = mysql_protocol_compact},
+    .parent = &db_protocol_type,
+    // No write barriers: each exchange stores into the connection, and connections are few.
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY,
+};
+
+VALUE mysql_protocol_allocate(VALUE klass)
+{
+    struct mysql_protocol *protocol;
+    VALUE self = TypedData_Make_Struct(klass, struct mysql_protocol, &protocol_type, protocol);
+    protocol->separate = protocol->refused = Qnil;
+    protocol->encoding = rb_utf8_encoding();
+    db_protocol_init(&protocol->base);
+    return self;
+}
+
+struct mysql_protocol *mysql_protocol_of(VALUE self)
+{
+    return rb_check_typeddata(self, &protocol_type);
+}
+
+// ---- packets in
+
+static struct mysql_span separate_span(const struct mysql_protocol *protocol)
+{
+    return (struct mysql_span){(const uint8_t *)RSTRING_PTR(protocol->separate),
+                               (size_t)RSTRING_LEN(protocol->separate)};
+}
+
+// Joins a packet of 16 MiB or more, which comes in several packets; the last of them is shorter.
+static struct mysql_span joined_packet(struct mysql_protocol *protocol, struct stream *stream)
+{
+    protocol->separate = rb_obj_hide(rb_str_buf_new(MYSQL_LARGEST_PACKET));
+    size_t length;
+    do {
+        const uint8_t *p = stream_need(stream, MYSQL_HEADER);
+        length = mysql_packet_length(p);
+        if (mysql_packet_sequence(p) != protocol->sequence++)
+            db_protocol_violated(&protocol->base, "sent a packet out of sequence");
+        stream_consume(stream, MYSQL_HEADER);
+        for (size_t left = length; left > 0;) {
+            size_t buffered;
+            const uint8_t *bytes = stream_buffered(stream, &buffered);
+            if (!buffered) {
+                stream_need(stream, 1);
+                continue;
+            }
+            if (buffered > left) buffered = left;
+            rb_str_cat(protocol->separate, (const char *)bytes, (long)buffered);
+            stream_consume(stream, buffered);
+            left -= buffered;
+        }
+        if ((size_t)RSTRING_LEN(protocol->separate) > (size_t)1 << 31)
+            db_protocol_violated(&protocol->base, "sent more than 2 GiB at once");
+    } while (length == MYSQL_LARGEST_PACKET);
+    return separate_span(protocol);
+}
+
+// Receives a large packet into a String of its own: otherwise the stream's buffer would have to grow, and values would
+// be copied out of it.
+static struct mysql_span large_packet(struct mysql_protocol *protocol, struct stream *stream, size_t length)
+{
+    stream_consume(stream, MYSQL_HEADER);
+    protocol->separate = stream_take(stream, length);
+    protocol->whole = true;
+    return separate_span(protocol);
+}
+
+// Returns whether an error with this number may come where a reply begins. The server sends it before it has read all
+// packets of a request which is too large (1153): the error carries the number after the last packet that was read. Or
+// it ended the session while nothing was asked (4031: for it was idle): then the number is 0.
+static bool answers_early(const struct mysql_protocol *protocol, uint8_t number)
+{
+    uint8_t last = protocol->base.owed ? protocol->starts[protocol->first % MYSQL_IN_FLIGHT] : 0;
+    return protocol->sequence == last && number < last;
+}
+
+struct mysql_span mysql_packet(struct mysql_protocol *protocol)
+{
+    struct stream *stream = stream_of(protocol->base.stream);
+    db_protocol_consume(&protocol->base, stream);
+    stream_parsed(stream, 0);
+    protocol->separate = Qnil;
+    protocol->whole = false;
+    size_t buffered;
+    const uint8_t *p = stream_buffered(stream, &buffered);
+    if (buffered < MYSQL_HEADER) {
+        p = stream_need(stream, MYSQL_HEADER);
+        stream_buffered(stream, &buffered);
+    }
+    size_t length = mysql_packet_length(p);
+    if (length == MYSQL_LARGEST_PACKET) return joined_packet(protocol, stream);
+    if (mysql_packet_sequence(p) != protocol->sequence) {
+        if (!length || !answers_early(protocol, mysql_packet_sequence(p)) ||
+            stream_need(stream, MYSQL_HEADER + 1)[MYSQL_HEADER] != 0xff)
+            db_protocol_violated(&protocol->base, "sent a packet out of sequence");
+        protocol->unasked = mysql_packet_sequence(p) == 0;
+        p = stream_buffered(stream, &buffered);
+    }
+    protocol->sequence++;
+    if (length >= LARGE_PACKET && buffered < MYSQL_HEADER + length) return large_packet(protocol, stream, length);
+    if (buffered < MYSQL_HEADER + length) p = stream_need(stream, MYSQL_HEADER + length);
+    protocol->base.pending = MYSQL_HEADER + length;
+    return (struct mysql_span){p + MYSQL_HEADER, length};
+}
+
+void mysql_reply_begin(struct mysql_protocol *protocol)
+{
+    if (!protocol->base.owed) rb_raise(rb_eRuntimeError, "no reply is outstanding");
+    protocol->sequence = protocol->starts[protocol->first % MYSQL_IN_FLIGHT];
+}
+
+void mysql_reply_end(struct mysql_protocol *protocol)
+{
+    struct stream *stream = stream_of(protocol->base.stream);
+    db_protocol_consume(&protocol->base, stream);
+    protocol->first++;
+    db_protocol_replied(&protocol->base, stream);
+}
+
+// ---- packets out
+
+static void check_room(const struct mysql_protocol *protocol)
+{
+    if (protocol->base.owed >= MYSQL_IN_FLIGHT)
+        rb_raise(rb_eArgError, "cannot send more than %d requests before their replies are read", MYSQL_IN_FLIGHT);
+}
+
+// Queues the closes that wait, in front of the request.
+void mysql_queue_pending_closes(struct mysql_protocol *protocol)
+{
+    for (uint32_t id; pending_closes_take(protocol->base.pending_closes, &id);)
+        mysql_queue_close(protocol, id);
+}
+
+static void owe(struct mysql_protocol *protocol, struct stream *stream, size_t packets)
+{
+    protocol->starts[(protocol->first + protocol->base.owed) % MYSQL_IN_FLIGHT] = (uint8_t)packets;
+    db_protocol_requested(&protocol->base, stream, 1);
+}
+
+static void begin_request(struct mysql_protocol *protocol)
+{
+    check_room(protocol);
+    db_protocol_check_process(&protocol->base);
+    mysql_queue_pending_closes(protocol);
+}
+
+void mysql_request(struct mysql_protocol *protocol, uint8_t command, const void *bytes, size_t length)
+{
+    begin_request(protocol);
+    struct stream *stream = stream_of(protocol->base.stream);
+    if (length + 1 < MYSQL_LARGEST_PACKET) {
+        uint8_t *p = stream_reserve(stream, MYSQL_HEADER + 1 + length);
+        mysql_put_header(p, length + 1, 0);
+        p[MYSQL_HEADER] = command;
+        if (length) memcpy(p + MYSQL_HEADER + 1, bytes, length);
+        stream_commit(stream, MYSQL_HEADER + 1 + length);
+        owe(protocol, stream, 1);
+        return;
+    }
+    protocol->request.length = 0;
+    mysql_bytes_append(&protocol->request, &command, 1);
+    mysql_bytes_append(&protocol->request, bytes, length);
+    mysql_request_built(protocol);
+}
+
+void mysql_request_built(struct mysql_protocol *protocol)
+{
+    begin_request(protocol);
+    struct stream *stream = stream_of(protocol->base.stream);
+    const struct mysql_bytes *request = &protocol->request;
+    size_t packets = request->length / MYSQL_LARGEST_PACKET + 1;
+    uint8_t *p = stream_reserve(stream, request->length + packets * MYSQL_HEADER);
+    uint8_t *begin = p;
+    size_t sent = 0;
+    for (size_t i = 0; i < packets; i++) {
+        size_t length = request->length - sent < MYSQL_LARGEST_PACKET ? request->length - sent : MYSQL_LARGEST_PACKET;
+        mysql_put_header(p, length, (uint8_t)i);
+        if (length) memcpy(p + MYSQL_HEADER, request->at + sent, length);
+        p += MYSQL_HEADER + length;
+        sent += length;
+    }
+    stream_commit(stream, (size_t)(p - begin));
+    owe(protocol, stream, packets);
+}
+
+// ---- closes
+
+void mysql_queue_close(struct mysql_protocol *protocol, uint32_t id)
+{
+    uint8_t message[MYSQL_HEADER + 5];
+    mysql_put_header(message, 5, 0);
+    message[MYSQL_HEADER] = 0x19; // COM_STMT_CLOSE
+    mysql_put_little(message + MYSQL_HEADER + 1, id, 4);
+    struct stream *stream = stream_of(protocol->base.stream);
+    stream_queue_no_reply(stream, message, sizeof(message));
+    protocol->base.closes++;
+    if (id == protocol->last) protocol->last_open = false;
+}
