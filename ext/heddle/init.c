@@ -7,7 +7,7 @@
 #define EACH(function) \
     function(fork) function(main_ractor) function(gvl) function(scope) function(scope_error) function(scope_fiber) \
     function(other_scheduler_scope) function(background_thread) function(thread_scope) function(deadline_methods) \
-    function(timeout) function(callers) function(early_wake) function(deferred) function(trap_handlers) \
+    function(timeout) function(callers) function(pending_wakeup) function(deferred) function(trap_handlers) \
     function(reacquire) function(scheduler) function(external_tasks) function(worker_fiber) function(current) \
     function(task_end) function(task_run) function(task_class) function(run) function(event_count) function(semaphore) \
     function(resource_pool) function(process) function(other_scheduler) function(names) function(socket_object) \

@@ -17,7 +17,7 @@ struct wait_owner {
     struct loop *loop;         // NULL under another scheduler
     struct loop_wait *wait;    // its innermost wait that is parked now, or NULL
     struct scope_chain *chain; // the scopes that bind it: its own, or the thread's for code outside of any task
-    uint8_t admitted;          // operations that went through since something became pending, see loop_admit
+    uint8_t grace_used;        // operations that went through since something became pending, see loop_check_pending
     bool cancel_pending;       // a cancellation is still to be raised
     bool held;                 // nothing is raised in it: it runs code that must not be interrupted
     bool killed;               // by Fiber#kill: no `rescue` is to stop it

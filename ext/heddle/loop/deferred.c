@@ -4,7 +4,7 @@
 
 #include "loop/wake.h"
 
-// A variable of the fiber itself, as in early_wake.c: an Array of the exceptions.
+// A variable of the fiber itself, as in pending_wakeup.c: an Array of the exceptions.
 static ID id_deferred, id_kill;
 
 static void raise_here(VALUE fiber, VALUE exception)

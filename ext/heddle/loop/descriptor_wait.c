@@ -3,7 +3,7 @@
 
 #include "loop/interrupt.h"
 #include "loop/park.h"
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 
 #include <errno.h>
 #include <poll.h>

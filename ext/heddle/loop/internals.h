@@ -51,11 +51,11 @@ struct parking {
     VALUE outer_fiber;            // … and its fiber, or 0
     void (*enter)(struct loop *loop, void *argument); // switches to another fiber; or NULL
     void *enter_argument;
-    enum callers_turn turn; // of a WAIT_TURN
-    VALUE exception;        // raised in the waiting fiber by another fiber or thread; or 0
-    bool at_once;           // raise it even if the wait has completed
-    VALUE value;            // from loop_resume; or 0
-    VALUE blocker;          // the object that a WAIT_BLOCK waits for, or 0
+    enum resume_order order; // of a WAIT_YIELD
+    VALUE exception;         // raised in the waiting fiber by another fiber or thread; or 0
+    bool at_once;            // raise it even if the wait has completed
+    VALUE value;             // from loop_resume; or 0
+    VALUE blocker;           // the object that a WAIT_BLOCK waits for, or 0
     bool timed_out;
     struct loop_send *send;                 // done at the end of the wait, if not before; or NULL
     void (*ended)(struct parking *parking); // called before the record is recycled; or NULL
@@ -72,7 +72,7 @@ void park(struct parking *parking);
 
 // parking_begin and park in one call, for a fiber that yields and stays ready: it runs again behind the fibers that are
 // ready now.
-void park_for_turn(struct parking parking);
+void park_ready(struct parking parking);
 
 // Returns whether the wait is over, after park. False if the fiber was woken for an exception that a wait in a trap
 // handler has raised meanwhile: then it must wait again, for the rest of the span, which `span` says from now on.
@@ -92,6 +92,6 @@ void send_end(struct loop *loop, struct loop_send *send, bool forked);
 
 // Calls `enter`, which switches to another fiber of this loop. The calling fiber stays ready, for its `turn`.
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument,
-                enum callers_turn turn);
+                enum resume_order order);
 
 #endif

@@ -19,10 +19,10 @@ bool owner_interrupted(const struct wait_owner *owner)
 }
 
 // Code that rescues the exception gets its budgets again.
-static void renew_what_is_admitted(struct wait_owner *owner)
+static void renew_grace(struct wait_owner *owner)
 {
     struct loop *loop = owner->loop;
-    owner->admitted = 0;
+    owner->grace_used = 0;
     if (loop) loop->since_switch = loop->bytes_since_switch = 0;
 }
 
@@ -36,7 +36,7 @@ VALUE owner_cancellation(const struct wait_owner *owner)
 void owner_raise_cancellation(struct wait_owner *owner)
 {
     if (!cancel_due(owner)) return;
-    renew_what_is_admitted(owner);
+    renew_grace(owner);
     owner->cancel_pending = false;
     VALUE interruption = owner->interruption;
     owner->interruption = Qnil;
@@ -57,7 +57,7 @@ void owner_raise_pending(struct wait_owner *owner)
     owner_raise_cancellation(owner);
     struct scope *due = scope_due(owner->chain, recent(owner));
     if (!due) return;
-    renew_what_is_admitted(owner);
+    renew_grace(owner);
     scope_raise(due);
 }
 

@@ -1,6 +1,6 @@
 #include "loop/internals.h"
 
-#include "loop/early_wake.h"
+#include "loop/pending_wakeup.h"
 #include "loop/interrupt.h"
 #include "loop/wake.h"
 #include "os/fork.h"
@@ -64,7 +64,7 @@ void loop_init(struct loop *loop, VALUE self, const struct owner_functions *owne
     loop->owner = loop->root = root;
     loop->system = system;
     loop->poll_every = 1;
-    loop->early_wake_name = early_wake_name();
+    loop->pending_wakeup_name = pending_wakeup_name();
     loop->fork_count = fork_count();
 }
 

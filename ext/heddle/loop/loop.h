@@ -76,11 +76,11 @@ struct loop {
 
     struct loop_wait *idle; // fibers between two tasks, the most recent first
     size_t idle_count;
-    struct loop *next_live; // next in the list of all open loops
-    size_t wakeable;        // waiting fibers that something other than a fiber of this loop can wake
-    size_t early_wakes;     // at least as many as living fibers have, also in a child of fork; see early_wake.h
-    size_t deferred;        // at least as many exceptions as fibers have deferred, see loop_raise_deferred
-    VALUE early_wake_name;  // an Integer, unique to this loop
+    struct loop *next_live;    // next in the list of all open loops
+    size_t wakeable;           // waiting fibers that something other than a fiber of this loop can wake
+    size_t pending_wakeups;    // at least as many as living fibers have, also in a child of fork; see pending_wakeup.h
+    size_t deferred;           // at least as many exceptions as fibers have deferred, see loop_raise_deferred
+    VALUE pending_wakeup_name; // an Integer, unique to this loop
     // The error to raise when nothing can wake any fiber, or nil; undef if it has let a fiber run.
     VALUE (*deadlock_error)(struct loop *loop);
     bool measuring; // longest_run, which costs reading the clock at each switch
@@ -118,10 +118,10 @@ enum { LOOP_LONG_SCRATCH = 256 << 10 };
 char *loop_long_scratch(struct loop *loop);
 
 // When a fiber continues that lets another fiber run at once.
-enum callers_turn {
-    TURN_LAST, // after all ready fibers
-    TURN_SOON, // before them, unless they are due: see ready_push_starter
-    TURN_FIRST // before them
+enum resume_order {
+    RESUME_LAST, // after all ready fibers
+    RESUME_SOON, // before them, unless they are due: see ready_push_starter
+    RESUME_FIRST // before them
 };
 
 #endif

@@ -9,7 +9,7 @@
 // end it.
 bool loop_block(struct loop *loop, VALUE blocker, int64_t span);
 
-// Like loop_block, for a fiber that sleeps. An early wake ends the sleep only if Mutex#sleep called the hook.
+// Like loop_block, for a fiber that sleeps. A pending wakeup ends the sleep only if Mutex#sleep called the hook.
 bool loop_sleep(struct loop *loop, int64_t span);
 
 // Waits until the descriptor is ready for one of poll(2)'s `events`. Returns the ready events, 0 when the span is over,

@@ -2,7 +2,7 @@
 #include "loop/internals.h"
 
 #include "loop/callers.h"
-#include "loop/early_wake.h"
+#include "loop/pending_wakeup.h"
 #include "loop/interrupt.h"
 #include "loop/park.h"
 #include "loop/send.h"
@@ -58,7 +58,7 @@ static struct fiber_index *index_for(struct loop *loop, const struct loop_wait *
 // A yield of an owner's own fiber is found through the owner and needs no index: yields must cost next to nothing.
 static void index_wait(struct loop *loop, struct loop_wait *wait)
 {
-    if (wait->kind == WAIT_TURN && wait->fiber == wait->owner->fiber) return;
+    if (wait->kind == WAIT_YIELD && wait->fiber == wait->owner->fiber) return;
     fiber_index_put(index_for(loop, wait), wait);
     wait->indexed = true;
 }
@@ -89,15 +89,15 @@ static VALUE park_body(VALUE argument)
         parking->until = deadline_after(deadline_now(), parking->span);
         timer_add(&loop->timers, &wait->timer, parking->until);
     }
-    if (wait->kind == WAIT_TURN) {
-        switch (parking->turn) {
-        case TURN_LAST: ready_push(loop, wait); break;
-        case TURN_SOON: ready_push_starter(loop, wait); break;
-        case TURN_FIRST: ready_push_first(loop, wait); break;
+    if (wait->kind == WAIT_YIELD) {
+        switch (parking->order) {
+        case RESUME_LAST: ready_push(loop, wait); break;
+        case RESUME_SOON: ready_push_starter(loop, wait); break;
+        case RESUME_FIRST: ready_push_first(loop, wait); break;
         }
     }
     // The last step before the fiber parks: an earlier step may have let another thread run, which unblocked the fiber.
-    if (loop->early_wakes && early_wake_ends(loop, wait)) {
+    if (loop->pending_wakeups && pending_wakeup_ends(loop, wait)) {
         wait->completed = true;
         return Qnil;
     }
@@ -205,9 +205,9 @@ void park(struct parking *parking)
     }
 }
 
-void park_for_turn(struct parking parking)
+void park_ready(struct parking parking)
 {
-    parking_begin(&parking, WAIT_TURN);
+    parking_begin(&parking, WAIT_YIELD);
     parking.wait->completed = true;
     park(&parking);
 }
@@ -265,5 +265,5 @@ void loop_yield(struct loop *loop)
         loop->since_poll++;
         return;
     }
-    park_for_turn((struct parking){.loop = loop, .span = DEADLINE_NEVER, .turn = TURN_LAST});
+    park_ready((struct parking){.loop = loop, .span = DEADLINE_NEVER, .order = RESUME_LAST});
 }

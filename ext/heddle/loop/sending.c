@@ -6,21 +6,21 @@
 
 // Nanoseconds that a fiber works between two waits. Below the first, a switch costs more than is gained. Above the
 // second next to nothing is gained, and each answer would wait for the work of all the others.
-static const int64_t LONG_TURN = 5000;
-static const int64_t TOO_LONG_TURN = 200000;
+static const int64_t LONG_SLICE = 5000;
+static const int64_t TOO_LONG_SLICE = 200000;
 
 bool loop_gains_by_sending_later(const struct loop *loop, int descriptor)
 {
     if (!loop->ready.head || !poller_read_by(&loop->poller, descriptor, loop->owner)) return false;
     // The mean turn since the last poll: taking the time of each would cost a look at the clock at each switch.
     int64_t turns = (int64_t)loop->since_poll + 1, passed = deadline_now() - loop->last_poll;
-    return passed >= LONG_TURN * turns && passed < TOO_LONG_TURN * turns;
+    return passed >= LONG_SLICE * turns && passed < TOO_LONG_SLICE * turns;
 }
 
 void loop_send_later(struct loop *loop, struct loop_send *send)
 {
     struct parking parking = {.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true, .send = send};
-    parking_begin(&parking, WAIT_TURN);
+    parking_begin(&parking, WAIT_YIELD);
     parking.wait->completed = true;
     send->next = NULL;
     *(loop->sends ? &loop->last_send->next : &loop->sends) = send;

@@ -5,10 +5,10 @@
 #include "os/fork.h"
 
 void step_aside(struct loop *loop, void (*enter)(struct loop *loop, void *argument), void *argument,
-                enum callers_turn turn)
+                enum resume_order order)
 {
-    park_for_turn((struct parking){
-        .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .turn = turn});
+    park_ready((struct parking){
+        .loop = loop, .span = DEADLINE_NEVER, .enter = enter, .enter_argument = argument, .order = order});
 }
 
 struct starting {
@@ -24,10 +24,10 @@ static void enter_new(struct loop *loop, void *argument)
     switch_to(loop, starting->fiber, starting->argument);
 }
 
-void loop_start(struct loop *loop, struct wait_owner *owner, VALUE fiber, VALUE argument, enum callers_turn turn)
+void loop_start(struct loop *loop, struct wait_owner *owner, VALUE fiber, VALUE argument, enum resume_order order)
 {
     struct starting starting = {.owner = owner, .fiber = fiber, .argument = argument};
-    step_aside(loop, enter_new, &starting, turn);
+    step_aside(loop, enter_new, &starting, order);
 }
 
 struct continuing {
@@ -55,10 +55,10 @@ static void enter_idle(struct loop *loop, void *argument)
     switch_to(loop, worker->fiber, Qnil);
 }
 
-VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum callers_turn turn)
+VALUE loop_continue_idle(struct loop *loop, struct wait_owner *owner, enum resume_order order)
 {
     struct continuing continuing = {.owner = owner};
-    step_aside(loop, enter_idle, &continuing, turn);
+    step_aside(loop, enter_idle, &continuing, order);
     return continuing.fiber;
 }
 

@@ -13,7 +13,7 @@ enum {
     POLL_AT_MOST_AFTER = 256, // … however many fibers are ready
     CLOCK_EVERY = 4,          // dispatches between two readings of the clock
     STARTS_AT_MOST = 64,      // starts in a row before all other fibers have a turn
-    TURNS_A_START = 4,        // turns of other fibers after each start, while polls find something
+    SWITCHES_A_START = 4,     // turns of other fibers after each start, while polls find something
 };
 
 static const int64_t MILLISECOND = 1000000;
@@ -42,13 +42,13 @@ void ready_push_first(struct loop *loop, struct loop_wait *wait)
 // Where to put a fiber that has started another. At the end of the queue, a fiber among many busy ones would wait a
 // whole round for each start: an accept loop would never catch up. Always at the front, the fiber would start thousands
 // of tasks before one of them is finished, and a waiting task costs memory. So while polls find something,
-// TURNS_A_START other fibers have their turn after each start.
+// SWITCHES_A_START other fibers have their turn after each start.
 void ready_push_starter(struct loop *loop, struct loop_wait *wait)
 {
     struct loop_wait *before = NULL;
     if (loop->found) {
         before = loop->ready.head;
-        for (int turns = 0; before && turns < TURNS_A_START; turns++)
+        for (int turns = 0; before && turns < SWITCHES_A_START; turns++)
             before = before->next;
     } else if (++loop->starts < STARTS_AT_MOST) {
         wait->starter = true;

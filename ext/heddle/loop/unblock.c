@@ -1,7 +1,7 @@
 // Wakes blocked fibers.
 #include "loop/internals.h"
 
-#include "loop/early_wake.h"
+#include "loop/pending_wakeup.h"
 #include "loop/wake.h"
 
 static bool unblock_parked(struct loop *loop, VALUE fiber)
@@ -19,7 +19,7 @@ static bool unblock_parked(struct loop *loop, VALUE fiber)
 
 void loop_unblock(struct loop *loop, VALUE fiber)
 {
-    if (!unblock_parked(loop, fiber)) early_wake_keep(loop, fiber);
+    if (!unblock_parked(loop, fiber)) pending_wakeup_keep(loop, fiber);
 }
 
 void loop_unblock_parked(struct loop *loop, VALUE fiber)

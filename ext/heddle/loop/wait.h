@@ -7,7 +7,7 @@
 //   descriptor_arm and every allocation by Ruby may raise NoMemoryError; Ruby code and interrupt checks may raise
 //   anything. The `expect` callback (loop.h) and a timer's `expire` (timer.h) run inside and must not raise.
 // - Call nothing that may let another thread or fiber run between the last look at what the fiber waits for and park:
-//   the wake-up would come too early (early_wake.h).
+//   the wake-up would come too early (pending_wakeup.h).
 // - After a fork the record belongs to the parent (parking.forks): the child must not release it.
 // Never keep a pointer to another fiber's record across a call that may switch fibers or threads, because the record
 // may be recycled meanwhile: keep its wait_key, and ask wait_find.
@@ -26,7 +26,7 @@ enum wait_kind {
     WAIT_SELECT,     // ended by one of its children, each a WAIT_MEMBER
     WAIT_MEMBER,     // one descriptor of a select; no fiber of its own
     WAIT_NATIVE,     // ended by a native thread (resolver)
-    WAIT_TURN,       // ready at once: the fiber has yielded
+    WAIT_YIELD,      // ready at once: the fiber has yielded
     WAIT_IDLE,       // a worker fiber between two tasks
     WAIT_KINDS
 };

@@ -4,7 +4,7 @@
 
 #include "loop/loop.h"
 
-// Any thread. Ends that fiber's loop_block; for a fiber that does not wait, ends its next one, see early_wake.h.
+// Any thread. Ends that fiber's loop_block; for a fiber that does not wait, ends its next one, see pending_wakeup.h.
 // Ignores mistaken calls. May raise NoMemoryError.
 void loop_unblock(struct loop *loop, VALUE fiber);
 
@@ -29,7 +29,7 @@ void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner);
 
 // Raises the exception in a waiting fiber of this loop: on the loop's own thread, at once. False for a fiber that does
 // not wait here.
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum callers_turn turn);
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum resume_order order);
 
 // Like loop_raise, from any thread: raises when the fiber runs next.
 bool loop_interrupt_fiber(struct loop *loop, VALUE fiber, VALUE exception);

@@ -19,7 +19,7 @@ enum {
     AT_FIRST = 16384, // IO.copy_stream's read size
     PIECE = 262144,
     RECORD = 16384 - 16,    // with a chunk's framing, one TLS record
-    TURN = 1 << 20,         // sent by a fiber before other fibers may run
+    SLICE = 1 << 20,        // sent by a fiber before other fibers may run
     WITHOUT_GVL = 16 << 20, // sent by a thread before it checks for interrupts
     SLOW = 5000000          // nanoseconds
 };
@@ -124,7 +124,7 @@ static int send_file_here(struct upload *upload)
 {
     struct net_http_io *io = upload->io;
     for (;;) {
-        ssize_t count = portable_send_file(io->descriptor, upload->file, TURN);
+        ssize_t count = portable_send_file(io->descriptor, upload->file, SLICE);
         if (count == 0) return 0;
         if (count > 0) {
             net_http_io_use_budget(io, (size_t)count);

@@ -1,6 +1,6 @@
 #include "resolver/names.h"
 
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 #include "resolver/hosts_file.h"
 #include "resolver/lookup_wait.h"
 

@@ -30,7 +30,7 @@ static VALUE transfer(VALUE self)
  *
  * Yields to all ready fibers. As in Async's own loop the answer is nil.
  */
-static VALUE yield_turn(VALUE self)
+static VALUE yield_to_others(VALUE self)
 {
     loop_yield(loop_entered(self));
     return Qnil;
@@ -73,12 +73,12 @@ static VALUE resume(int argc, VALUE *argv, VALUE self)
     struct loop *loop = loop_entered(self);
     VALUE fiber = argv[0], value = argc > 1 ? argv[1] : Qnil;
     if (!RTEST(rb_obj_is_fiber(fiber))) return rb_funcallv(fiber, id_transfer, argc - 1, argv + 1);
-    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, turn_beside_external(loop))) return Qnil;
+    if (fiber == rb_fiber_current() || loop_resume(loop, fiber, value, order_beside_external(loop))) return Qnil;
     VALUE external = rb_attr_get(fiber, id_async_task);
     if (loop_keeps_idle(loop, fiber))
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can resume it");
     if (NIL_P(external) || started_here(loop, fiber)) {
-        loop_start(loop, loop->owner, fiber, value, TURN_SOON); // or raises FiberError
+        loop_start(loop, loop->owner, fiber, value, RESUME_SOON); // or raises FiberError
     } else {
         struct external_bonds bonds = bonds_for(loop, external);
         external_start(loop, fiber, external, &bonds);
@@ -174,7 +174,7 @@ static VALUE push(VALUE self, VALUE object)
 static VALUE raise_at_once(VALUE self, VALUE fiber, VALUE exception)
 {
     struct loop *loop = loop_entered(self);
-    return loop_raise(loop, fiber, exception, turn_beside_external(loop)) ? Qtrue : Qfalse;
+    return loop_raise(loop, fiber, exception, order_beside_external(loop)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -359,7 +359,7 @@ static VALUE move_end(VALUE self, VALUE scope, VALUE instant)
 void external_tasks_define(VALUE klass)
 {
     rb_define_method(klass, "transfer", transfer, 0);
-    rb_define_method(klass, "yield", yield_turn, 0);
+    rb_define_method(klass, "yield", yield_to_others, 0);
     rb_define_method(klass, "resume", resume, -1);
     rb_define_method(klass, "push", push, 1);
     rb_define_method(klass, "end_of", end_of, 1);

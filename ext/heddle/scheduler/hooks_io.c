@@ -3,7 +3,7 @@
 
 #include "loop/park.h"
 #include "loop/send.h"
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 #include "shims.h"
 #include "os/socket_io.h"
 #include "task/task_loop.h"
@@ -140,7 +140,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
         waits && events == POLLIN && poller_drained(&transfer.loop->poller, rb_io_descriptor(transfer.io));
     size_t moved = 0;
     int descriptor = rb_io_descriptor(transfer.io);
-    loop_admit(transfer.loop, descriptor);
+    loop_check_pending(transfer.loop, descriptor);
     if (events == POLLOUT) loop_send_waiting(transfer.loop, rb_io_descriptor(transfer.io));
     for (;;) {
         descriptor = rb_io_descriptor(transfer.io); // raises if the IO was closed during the wait
@@ -157,13 +157,13 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
             continue;
         }
         if (count < 0) { // -EAGAIN, too, may repeat until another fiber has sent something
-            loop_give_turn_after(transfer.loop, descriptor, moved);
+            loop_yield_if_spent_after(transfer.loop, descriptor, moved);
             return moved ? SIZET2NUM(moved) : INT2NUM((int)count);
         }
         moved += (size_t)count;
         if (count == 0 || moved >= transfer.least) break;
     }
-    loop_give_turn_after(transfer.loop, descriptor, moved);
+    loop_yield_if_spent_after(transfer.loop, descriptor, moved);
     return SIZET2NUM(moved);
 }
 
@@ -241,7 +241,7 @@ static VALUE transfer_at(int argc, VALUE *argv, VALUE self, move_at step)
         if (count == 0) break;
         moved += (size_t)count;
     } while (moved < transfer.least);
-    loop_give_turn_after(transfer.loop, descriptor, moved);
+    loop_yield_if_spent_after(transfer.loop, descriptor, moved);
     return SIZET2NUM(moved);
 }
 
@@ -294,11 +294,11 @@ static VALUE transfer_once(VALUE self, VALUE io, VALUE buffer, VALUE offset, VAL
     VALUE arguments[4] = {io, buffer, most, offset};
     struct transfer transfer = transfer_of(4, arguments, self);
     int descriptor = rb_io_descriptor(io);
-    loop_admit(transfer.loop, descriptor);
+    loop_check_pending(transfer.loop, descriptor);
     if (writes) loop_send_waiting(transfer.loop, descriptor);
     transfer.loop->statistics.system_calls++;
     ssize_t count = (writes ? write_some : read_some)(descriptor, buffer, transfer.offset, transfer.least);
-    loop_give_turn_after(transfer.loop, descriptor, count > 0 ? (size_t)count : 0);
+    loop_yield_if_spent_after(transfer.loop, descriptor, count > 0 ? (size_t)count : 0);
     return SSIZET2NUM(count);
 }
 

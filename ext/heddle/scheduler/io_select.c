@@ -4,7 +4,7 @@
 #include "loop/interrupt.h"
 #include "loop/park.h"
 #include "loop/poll_now.h"
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 #include "shims.h"
 #include "task/task_loop.h"
 

@@ -4,7 +4,7 @@
 #include "loop/callers.h"
 #include "loop/park.h"
 #include "loop/start.h"
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 #include "loop/wake.h"
 #include "resolver/names.h"
 #include "os/fork.h"
@@ -164,7 +164,7 @@ static VALUE fiber(int argc, VALUE *argv, VALUE self)
     rb_scan_args(argc, argv, "0:", &options);
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Fiber.schedule needs a block");
     struct loop *loop = loop_entered(self);
-    loop_admit_start(loop);
+    loop_check_pending_start(loop);
     // Inherits neither the running task's deadline nor its run: a library starts its driver in whichever task asks
     // first.
     VALUE task = task_create(rb_block_proc(), Qnil, self, loop, false);
@@ -272,7 +272,7 @@ static VALUE fiber_interrupt(VALUE self, VALUE interrupted, VALUE exception)
  *
  * Yields to all ready fibers. (Ruby >= 4.0 calls it after it has handled a signal.)
  */
-static VALUE yield_turn(VALUE self)
+static VALUE yield_to_others(VALUE self)
 {
     loop_yield(loop_entered(self));
     return Qtrue;
@@ -288,7 +288,7 @@ static VALUE yield_turn(VALUE self)
  */
 static VALUE raise_in(VALUE self, VALUE target, VALUE exception)
 {
-    return loop_raise(loop_entered(self), target, exception, TURN_SOON) ? Qtrue : Qfalse;
+    return loop_raise(loop_entered(self), target, exception, RESUME_SOON) ? Qtrue : Qfalse;
 }
 
 /*
@@ -472,7 +472,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "closed?", closed_p, 0);
     rb_define_method(heddle_cScheduler, "fiber", fiber, -1);
-    rb_define_method(heddle_cScheduler, "yield", yield_turn, 0); // an equipped class has its own answer
+    rb_define_method(heddle_cScheduler, "yield", yield_to_others, 0); // an equipped class has its own answer
     error_kept_define();
     io_close_define();
     id_equipped = rb_intern("__heddle_equipped__");

@@ -4,7 +4,7 @@
 #include "os/budget.h"
 #include "loop/park.h"
 #include "loop/send.h"
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 #include "shims.h"
 #include "os/socket_io.h"
 #include "task/external.h"
@@ -85,14 +85,14 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
         !shim_open_for(self, FMODE_READABLE) || (descriptor = shim_plain_reader(self)) < 0)
         return rb_call_super(argc, argv);
     loop_enter(loop);
-    loop_admit(loop, descriptor);
+    loop_check_pending(loop, descriptor);
     bool wait_first = poller_drained(&loop->poller, descriptor);
     for (;;) {
         if (!wait_first) {
             ssize_t count;
             VALUE bytes = socket_methods_receive(loop, descriptor, FIX2LONG(argv[0]), &count);
             if (count > 0) {
-                loop_give_turn(loop, (size_t)count);
+                loop_yield_if_spent(loop, (size_t)count);
                 return bytes;
             }
             if (count == 0) rb_eof_error();
@@ -232,7 +232,7 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
         return rb_call_super(argc, argv);
     }
     loop_enter(loop);
-    loop_admit(loop, descriptor);
+    loop_check_pending(loop, descriptor);
     loop_send_waiting(loop, descriptor);
     VALUE bytes = argv[0];
     long length = RSTRING_LEN(bytes);
@@ -250,7 +250,7 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
         send_rest(loop, self, bytes, count < 0 ? 0 : (size_t)count);
     }
     RB_GC_GUARD(bytes);
-    loop_give_turn(loop, (size_t)length);
+    loop_yield_if_spent(loop, (size_t)length);
     return LONG2FIX(length);
 }
 

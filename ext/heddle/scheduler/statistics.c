@@ -22,7 +22,7 @@ static VALUE statistics(VALUE self)
 {
     static const char *const kinds[WAIT_KINDS] = {
         [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
-        [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_TURN] = "turn"};
+        [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_YIELD] = "turn"};
     struct loop *loop = loop_of(self);
     const struct loop_statistics *counted = &loop->statistics;
     VALUE hash = rb_hash_new(), waits = rb_hash_new();

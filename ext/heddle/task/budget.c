@@ -2,7 +2,7 @@
 
 #include "os/gvl.h"
 #include "loop/park.h"
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 #include "scope/deadline_scope.h"
 #include "shims.h"
 #include "task/current.h"

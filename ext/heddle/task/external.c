@@ -21,7 +21,7 @@ static VALUE run_fiber(VALUE argument)
 {
     const struct start *start = (const struct start *)argument;
     struct wait_owner *owner = &start->task->owner;
-    loop_start(start->loop, owner, owner->fiber, Qnil, turn_beside_external(start->loop));
+    loop_start(start->loop, owner, owner->fiber, Qnil, order_beside_external(start->loop));
     return Qnil;
 }
 

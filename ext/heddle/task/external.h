@@ -15,7 +15,7 @@ struct external_bonds {
     bool inherits; // the deadline and the filters in force here bind the external task
 };
 
-// Runs the external task's new fiber at once; the caller has its turn_beside_external.
+// Runs the external task's new fiber at once; the caller has its order_beside_external.
 void external_start(struct loop *loop, VALUE fiber, VALUE external, const struct external_bonds *bonds);
 
 // Runs the external task's block at once, on a fiber that has run other tasks if there is one; else like

@@ -1,6 +1,6 @@
 #include "task/spawn.h"
 
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 #include "shims.h"
 #include "task/cancel.h"
 #include "task/worker_fiber.h"
@@ -33,7 +33,7 @@ static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VAL
 {
     (void)klass;
     struct task *parent = task_current();
-    if (parent && parent->owner.loop) loop_admit_start(parent->owner.loop);
+    if (parent && parent->owner.loop) loop_check_pending_start(parent->owner.loop);
     VALUE object = task_create(rb_block_proc(), name, scheduler, loop_of(scheduler), true);
     struct task *task = task_of(object);
     task->on_end = on_end;
@@ -136,7 +136,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
     struct loop *loop = loop_of(scheduler);
     if (loop) {
         loop_enter(loop);
-        loop_admit_start(loop);
+        loop_check_pending_start(loop);
     }
     if (run == Qundef) {
         struct task *parent = loop ? task_of_owner(loop->owner) : task_current();

@@ -1,6 +1,6 @@
 #include "task/worker_fiber.h"
 
-#include "loop/early_wake.h"
+#include "loop/pending_wakeup.h"
 #include "loop/start.h"
 #include "loop/wake.h"
 #include "os/fork.h"
@@ -122,8 +122,8 @@ static bool reusable(struct loop *loop, VALUE fiber)
 // `fresh`: the fiber has the storage of the fiber that started it. A fiber that ran a task before has no storage.
 static void worker_fiber_run(struct loop *loop, struct task *task, bool fresh)
 {
-    if (task->status == TASK_QUEUED) {                                    // otherwise it was cancelled before its start
-        if (loop->early_wakes) early_wake_take(loop, rb_fiber_current()); // it was for the fiber's last task
+    if (task->status == TASK_QUEUED) { // otherwise it was cancelled before its start
+        if (loop->pending_wakeups) pending_wakeup_take(loop, rb_fiber_current()); // it was for the fiber's last task
         if (loop->deferred) loop_forget_deferred(loop);
         loop->owner = &task->owner;
         if (storage_supported && task->storage != Qundef && (fresh || !NIL_P(task->storage)))
@@ -317,21 +317,21 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
              reason, (unsigned long)task_loop_of(start->loop)->tasks.count, map_limit());
 }
 
-enum callers_turn turn_beside_external(const struct loop *loop)
+enum resume_order order_beside_external(const struct loop *loop)
 {
     bool in_place_of_loop = loop->owner == loop->root || (loop->owner->self && task_of_owner(loop->owner)->pushed);
-    return in_place_of_loop ? TURN_FIRST : TURN_LAST;
+    return in_place_of_loop ? RESUME_FIRST : RESUME_LAST;
 }
 
-static enum callers_turn turn_beside(const struct task *task)
+static enum resume_order order_beside(const struct task *task)
 {
-    return is_external(task) ? turn_beside_external(task->owner.loop) : TURN_SOON;
+    return is_external(task) ? order_beside_external(task->owner.loop) : RESUME_SOON;
 }
 
 static VALUE run_fiber(VALUE argument)
 {
     struct start *start = (struct start *)argument;
-    loop_start(start->loop, &start->task->owner, start->fiber, start->loop->self, turn_beside(start->task));
+    loop_start(start->loop, &start->task->owner, start->fiber, start->loop->self, order_beside(start->task));
     return Qnil;
 }
 
@@ -344,7 +344,7 @@ static VALUE start_body(VALUE argument)
     if (!start->fresh && loop->idle && storage_supported && task->storage == Qundef) task->storage = fiber_storage();
     if (!start->fresh && loop->idle) {
         loop->statistics.reused++;
-        start->fiber = loop_continue_idle(loop, &task->owner, turn_beside(task));
+        start->fiber = loop_continue_idle(loop, &task->owner, order_beside(task));
         return Qnil;
     }
     start->fiber = new_fiber(start->fresh ? one_proc : many_proc, start->options);
@@ -370,7 +370,7 @@ VALUE worker_fiber_start(struct loop *loop, struct task *task, bool fresh, VALUE
 void worker_fiber_queue(struct loop *loop, struct task *task)
 {
     while (!loop->idle) // a trap handler may take the new one at once
-        loop_start(loop, loop->system, new_fiber(many_proc, Qnil), loop->self, TURN_FIRST);
+        loop_start(loop, loop->system, new_fiber(many_proc, Qnil), loop->self, RESUME_FIRST);
     loop->statistics.spawned++;
     task->pushed = true;
     loop_queue_idle(loop, &task->owner);
@@ -415,7 +415,7 @@ static VALUE run_inbox(RB_BLOCK_CALL_FUNC_ARGLIST(scheduler, unused))
 void inbox_open(struct loop *loop)
 {
     while (!task_loop_of(loop)->inbox && !loop->closed)
-        loop_start(loop, loop->system, new_fiber(inbox_proc, Qnil), loop->self, TURN_SOON);
+        loop_start(loop, loop->system, new_fiber(inbox_proc, Qnil), loop->self, RESUME_SOON);
 }
 
 /*

@@ -10,7 +10,7 @@
 // When the caller continues that switches to an external task. What runs in place of the library's own loop (code
 // outside of any task, or an object that was pushed) does so as soon as the external task waits, because there a fiber
 // that waits switches to the loop. Async 2.23 wakes all waiters of a notification so, one right after the other.
-enum callers_turn turn_beside_external(const struct loop *loop);
+enum resume_order order_beside_external(const struct loop *loop);
 
 // Runs the task at once, on an idle worker fiber if there is one and `fresh` is false. `options`: keywords for
 // Fiber.new, or nil. Returns the task's fiber. Raises Heddle::LimitReached if the system has no room for another fiber.

@@ -14,8 +14,8 @@ enum { INSTRUCTIONS = 1000 };
 
 // Nanoseconds that a statement may run before other tasks have a turn. Beside plain threads a turn is expensive: a
 // CPU-bound thread keeps the GVL for its whole quantum.
-static const int64_t TURN = 1000000;
-static const int64_t TURN_IN_THREAD = 10000000;
+static const int64_t SLICE = 1000000;
+static const int64_t SLICE_IN_THREAD = 10000000;
 
 VALUE sqlite_cDatabase;
 VALUE sqlite_eBusy;
@@ -116,12 +116,12 @@ static int progress(void *pointer)
     if (!database->stepping) return 0;
     if (database->jump || database->core->closing) return 1;
     deadline_t now = deadline_now();
-    if (!database->turn_began) database->turn_began = now;
-    if (now - database->turn_began < TURN) return 0;
-    if (now - database->turn_began < TURN_IN_THREAD && NIL_P(context_of_fiber().scheduler)) return 0;
+    if (!database->slice_began) database->slice_began = now;
+    if (now - database->slice_began < SLICE) return 0;
+    if (now - database->slice_began < SLICE_IN_THREAD && NIL_P(context_of_fiber().scheduler)) return 0;
     int state = 0;
     rb_protect(give_way, Qnil, &state);
-    database->turn_began = deadline_now();
+    database->slice_began = deadline_now();
     return sqlite_keep(database, state) || database->core->closing;
 }
 
@@ -144,7 +144,7 @@ static int locked(void *pointer, int count)
     struct waiting waiting = {database->waiter, count};
     int state = 0;
     VALUE again = rb_protect(wait_for_lock, (VALUE)&waiting, &state);
-    database->turn_began = deadline_now();
+    database->slice_began = deadline_now();
     return !sqlite_keep(database, state) && RTEST(again) && !database->core->closing;
 }
 
@@ -302,7 +302,7 @@ VALUE sqlite_call(struct sqlite_call *call)
     core->busy = true;
     call->database->jump = 0;
     call->database->misordered = false;
-    call->database->turn_began = 0;
+    call->database->slice_began = 0;
     VALUE result = rb_ensure(call_in_time, (VALUE)call, call_end, (VALUE)call);
     RB_GC_GUARD(call->self);
     return result;

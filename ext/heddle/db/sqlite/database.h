@@ -44,7 +44,7 @@ struct sqlite_database {
     struct sqlite_function *functions;  // what SQL may call
     struct sqlite_group *groups;        // that are being aggregated
     int64_t span;                       // nanoseconds that an operation may take
-    deadline_t turn_began;              // no other fiber has run since then; 0 until the clock is read first
+    deadline_t slice_began;             // no other fiber has run since then; 0 until the clock is read first
     int jump;                           // the state of an exception that was kept from SQLite; it is still in $!
     struct sqlite_statement *preparing; // whose kind and target SQLite tells
     const char *target;                 // the table whose first new row is looked for; NULL

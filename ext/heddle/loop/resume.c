@@ -63,13 +63,13 @@ static void enter_dispatched(struct loop *loop, void *argument)
     switch_to(loop, wait->fiber, Qnil);
 }
 
-bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, enum callers_turn turn)
+bool loop_resume(struct loop *loop, VALUE fiber, VALUE value, enum resume_order order)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
     if (!wait || wait->kind == WAIT_IDLE) return false;
     wait->value = value;
     if (wait->kind <= WAIT_SLEEP) wait->completed = true; // a wait for a descriptor goes on
-    step_aside(loop, enter_dispatched, wait, turn);
+    step_aside(loop, enter_dispatched, wait, order);
     return true;
 }
 
@@ -82,14 +82,14 @@ static bool waits_for_mutex(const struct loop_wait *wait)
 
 // The fiber raises the exception itself: only it can tell whether it reacquires a Mutex, and since Ruby 4.0
 // rb_fiber_raise replaces the exception's cause by the caller's $!.
-static void raise_at_once(struct loop *loop, struct loop_wait *wait, VALUE exception, enum callers_turn turn)
+static void raise_at_once(struct loop *loop, struct loop_wait *wait, VALUE exception, enum resume_order order)
 {
     wait->exception = exception;
     wait->at_once = true;
-    step_aside(loop, enter_dispatched, wait, turn);
+    step_aside(loop, enter_dispatched, wait, order);
 }
 
-bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum callers_turn turn)
+bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum resume_order order)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : wait_of_fiber(loop, fiber);
     if (!wait) return false;
@@ -97,7 +97,7 @@ bool loop_raise(struct loop *loop, VALUE fiber, VALUE exception, enum callers_tu
     // end returns to.
     if (wait->kind == WAIT_IDLE)
         rb_raise(rb_path2class("FiberError"), "dead fiber called: its task has ended, so nothing can be raised in it");
-    raise_at_once(loop, wait, exception, turn);
+    raise_at_once(loop, wait, exception, order);
     return true;
 }
 
@@ -105,7 +105,7 @@ bool loop_kill(struct loop *loop, VALUE fiber)
 {
     struct loop_wait *wait = fiber == rb_fiber_current() ? NULL : own_wait_of_fiber(loop, fiber);
     if (!wait || !waits_for_mutex(wait)) return false;
-    raise_at_once(loop, wait, LOOP_KILL, TURN_SOON);
+    raise_at_once(loop, wait, LOOP_KILL, RESUME_SOON);
     return true;
 }
 
@@ -137,7 +137,7 @@ void loop_interrupt_owner_now(struct loop *loop, struct wait_owner *owner)
     // A fiber whose wait has completed, or that is behind a shield, raises at its next wait.
     struct loop_wait *wait = owner->wait;
     if (!wait || wait->completed || wait->state == WAIT_RUNNING || !owner_pending(owner)) return;
-    step_aside(loop, enter_dispatched, wait, TURN_SOON);
+    step_aside(loop, enter_dispatched, wait, RESUME_SOON);
 }
 
 bool loop_keeps_idle(struct loop *loop, VALUE fiber)
@@ -155,5 +155,5 @@ static void enter_block(struct loop *loop, void *unused)
 
 void loop_step_aside(struct loop *loop)
 {
-    step_aside(loop, enter_block, NULL, TURN_SOON);
+    step_aside(loop, enter_block, NULL, RESUME_SOON);
 }

@@ -4,7 +4,7 @@
 #include "os/budget.h"
 #include "loop/interrupt.h"
 #include "loop/park.h"
-#include "loop/turn.h"
+#include "loop/without_wait.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,26 +29,26 @@ static bool never_waits(int descriptor)
     return descriptor >= 0 && fstat(descriptor, &status) == 0 && (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode));
 }
 
-void loop_admit(struct loop *loop, int descriptor)
+void loop_check_pending(struct loop *loop, int descriptor)
 {
     struct wait_owner *owner = loop->owner;
     if (!owner->cancel_pending && !owner->chain->innermost) return;
     if (!owner_interrupted(owner)) {
-        owner->admitted = 0;
-    } else if (owner->admitted < ADMITTED_AT_MOST) {
-        owner->admitted++;
+        owner->grace_used = 0;
+    } else if (owner->grace_used < PENDING_GRACE) {
+        owner->grace_used++;
     } else if (!never_waits(descriptor)) {
         owner_raise_pending(owner);
     }
 }
 
-void loop_admit_start(struct loop *loop)
+void loop_check_pending_start(struct loop *loop)
 {
     owner_raise_cancellation(loop->owner);
-    loop_admit(loop, -1);
+    loop_check_pending(loop, -1);
 }
 
-void loop_give_turn(struct loop *loop, size_t bytes)
+void loop_yield_if_spent(struct loop *loop, size_t bytes)
 {
     if (budget_left(loop, bytes)) return;
     poll_if_late(loop);
@@ -56,18 +56,18 @@ void loop_give_turn(struct loop *loop, size_t bytes)
         loop->since_poll++;
         return;
     }
-    park_for_turn((struct parking){.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true});
+    park_ready((struct parking){.loop = loop, .span = DEADLINE_NEVER, .keeps_result = true});
 }
 
-void loop_give_turn_after(struct loop *loop, int descriptor, size_t bytes)
+void loop_yield_if_spent_after(struct loop *loop, int descriptor, size_t bytes)
 {
     // In a simulation a `require`, which only the first run does, and a line on stderr must not move the rest.
     if (deadline_simulated() && (descriptor <= STDERR_FILENO || never_waits(descriptor))) return;
-    loop_give_turn(loop, bytes);
+    loop_yield_if_spent(loop, bytes);
 }
 
 void loop_use_budget(struct loop *loop)
 {
-    loop_admit(loop, -1);
-    loop_give_turn(loop, 0);
+    loop_check_pending(loop, -1);
+    loop_yield_if_spent(loop, 0);
 }

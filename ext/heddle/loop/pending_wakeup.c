@@ -1,14 +1,14 @@
-#include "loop/early_wake.h"
+#include "loop/pending_wakeup.h"
 
 #include "loop/callers.h"
 #include "loop/loop.h"
 
 // An instance variable of the fiber, hidden because its name has no @. The variable dies with the fiber, so that
-// another fiber at the same address cannot inherit it. Its value names the loop that counts the early wake: a thread's
-// root fiber outlives its loops.
-static ID id_early_wake;
+// another fiber at the same address cannot inherit it. Its value names the loop that counts the pending wakeup: a
+// thread's root fiber outlives its loops.
+static ID id_pending_wakeup;
 
-VALUE early_wake_name(void)
+VALUE pending_wakeup_name(void)
 {
     static long loops;
     return LONG2FIX(++loops);
@@ -16,22 +16,22 @@ VALUE early_wake_name(void)
 
 static bool kept(const struct loop *loop, VALUE fiber)
 {
-    return rb_attr_get(fiber, id_early_wake) == loop->early_wake_name;
+    return rb_attr_get(fiber, id_pending_wakeup) == loop->pending_wakeup_name;
 }
 
-void early_wake_keep(struct loop *loop, VALUE fiber)
+void pending_wakeup_keep(struct loop *loop, VALUE fiber)
 {
     if (!RTEST(rb_obj_is_fiber(fiber)) || !RTEST(rb_fiber_alive_p(fiber))) return;
     if (RB_OBJ_FROZEN(fiber) || kept(loop, fiber)) return;
-    rb_ivar_set(fiber, id_early_wake, loop->early_wake_name);
-    loop->early_wakes++;
+    rb_ivar_set(fiber, id_pending_wakeup, loop->pending_wakeup_name);
+    loop->pending_wakeups++;
 }
 
-bool early_wake_take(struct loop *loop, VALUE fiber)
+bool pending_wakeup_take(struct loop *loop, VALUE fiber)
 {
     if (!kept(loop, fiber)) return false;
-    rb_ivar_set(fiber, id_early_wake, Qfalse); // does not allocate: the variable exists
-    if (loop->early_wakes) loop->early_wakes--;
+    rb_ivar_set(fiber, id_pending_wakeup, Qfalse); // does not allocate: the variable exists
+    if (loop->pending_wakeups) loop->pending_wakeups--;
     return true;
 }
 
@@ -43,18 +43,18 @@ static bool waits_for_thread(const struct loop_wait *wait)
            RTEST(rb_funcall(wait->blocker, rb_intern("alive?"), 0));
 }
 
-bool early_wake_ends(struct loop *loop, const struct loop_wait *wait)
+bool pending_wakeup_ends(struct loop *loop, const struct loop_wait *wait)
 {
     if (wait->kind > WAIT_SLEEP) return false;
     while (kept(loop, wait->fiber)) {
         if (wait->kind == WAIT_SLEEP && called_by_kernel_sleep()) return false;
-        early_wake_take(loop, wait->fiber);
+        pending_wakeup_take(loop, wait->fiber);
         if (!waits_for_thread(wait)) return true;
     }
     return false;
 }
 
-void Init_heddle_early_wake(void)
+void Init_heddle_pending_wakeup(void)
 {
-    id_early_wake = rb_intern("__heddle_early_wake__");
+    id_pending_wakeup = rb_intern("__heddle_pending_wakeup__");
 }
