@@ -82,7 +82,7 @@ module Heddle
       # A connection goes to another session only if everything that could make two connections different is the same,
       # and if nothing on it was out of order: see guides/keep_alive.md. `http.keep_alive = false` exempts one object.
       #
-      # @param on [Boolean] false: switches it off, and closes kept connections
+      # @param on [Boolean] false: switches it off, and closes persistent connections
       # @param idle [Numeric] seconds that a connection may be idle. A server's `Keep-Alive: timeout=` shortens them.
       #   Also the longest that a change of a host's addresses goes unnoticed.
       # @param per_host [Integer] the most idle connections to one host and port

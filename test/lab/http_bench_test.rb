@@ -52,7 +52,7 @@ class HTTPBenchTest < Minitest::Test
   end
 
   # A far site is asked once, with nothing to use again.
-  def test_kept_connections_to_each_site
+  def test_persistent_connections_to_each_site
     status, out, err =
       cli(*%w[bench http --models stock,heddle-kept --sites local,dallas --size 50000 --rounds 1 -o csv])
     assert_equal [0, ""], [status, err]

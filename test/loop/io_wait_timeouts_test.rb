@@ -78,7 +78,7 @@ class IOWaitTimeoutsTest < Minitest::Test
     end
   end
 
-  # What Net::HTTP asks of a kept connection: has the server hung up?
+  # What Net::HTTP asks of a persistent connection: has the server hung up?
   def test_wait_readable_zero_sees_a_hang_up
     with_pair do |reader, writer|
       Heddle.run do

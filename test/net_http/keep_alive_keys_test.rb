@@ -7,7 +7,7 @@ require "support/keep_alive_helpers"
 
 runs_on rubies: :ends, except: %i[portable]
 
-# Sessions that do not share a kept connection. The settings of TLS: keep_alive_tls_test.rb.
+# Sessions that do not share a persistent connection. The settings of TLS: keep_alive_tls_test.rb.
 class KeepAliveKeysTest < Minitest::Test
   include KeepAliveHelpers
 

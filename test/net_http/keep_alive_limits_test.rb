@@ -5,7 +5,7 @@ require "support/keep_alive_helpers"
 
 runs_on rubies: :ends, except: %i[portable]
 
-# How long kept connections stay, and how many.
+# How long persistent connections stay, and how many.
 class KeepAliveLimitsTest < Minitest::Test
   include KeepAliveHelpers
 

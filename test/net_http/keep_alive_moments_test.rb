@@ -50,7 +50,7 @@ class KeepAliveMomentsTest < Minitest::Test
     end
   end
 
-  # It refuses a kept connection, which goes back to the others.
+  # It refuses a persistent connection, which goes back to the others.
   def test_with_a_filter_for_connects
     asked = 0
     interrupt_everywhere(step: 5) do |sessions|

@@ -6,7 +6,7 @@ require "support/keep_alive_helpers"
 
 runs_on rubies: :ends
 
-# What becomes of a request that meets a server which has closed the kept connection.
+# What becomes of a request that meets a server which has closed the persistent connection.
 class KeepAliveRetriesTest < Minitest::Test
   include KeepAliveHelpers
 
@@ -114,7 +114,7 @@ class KeepAliveRetriesTest < Minitest::Test
   end
 
   # All retries of a new connection are left.
-  def test_retries_after_a_kept_connection
+  def test_retries_after_a_persistent_connection
     seen = 0
     server = serve { |request| ((seen += 1) == 1 || request.connection == 3) ? OK : nil }
     get(server)

@@ -51,8 +51,8 @@ class KeepAliveRoundTripsTest < Minitest::Test
 
   private
 
-  # Of a session by stock Net::HTTP, the first one with kept connections, and a later one. The fewest of three, since a
-  # busy machine may write a second time only after the answer to the first has come.
+  # Of a session by stock Net::HTTP, the first one with persistent connections, and a later one. The fewest of three,
+  # since a busy machine may write a second time only after the answer to the first has come.
   def trips(&session)
     with_server(->(client) { relay(client) }) do |port|
       counts = Array.new(3) do

@@ -271,8 +271,8 @@ class KeepAliveSoundnessTest < Minitest::Test
     end
   end
 
-  # The library looks whether its last request has ended, also at the first request on a kept connection.
-  def test_an_interrupted_post_on_a_kept_connection
+  # The library looks whether its last request has ended, also at the first request on a persistent connection.
+  def test_an_interrupted_post_on_a_persistent_connection
     gate = Queue.new
     server = serve { |request| (request.verb == "POST") ? gate.pop : OK.sub("ok", "me") }
     get(server)

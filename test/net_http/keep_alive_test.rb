@@ -4,7 +4,8 @@ require "test_helper"
 require "stringio"
 require "support/keep_alive_helpers"
 
-# Which sessions share a kept connection in threads, tasks, processes and Ractors, and that callers see nothing of it.
+# Which sessions share a persistent connection in threads, tasks, processes and Ractors, and that callers see nothing of
+# it.
 class KeepAliveTest < Minitest::Test
   include KeepAliveHelpers
 
@@ -27,7 +28,7 @@ class KeepAliveTest < Minitest::Test
   end
 
   # The thread that closes connections later wakes no task.
-  def test_a_deadlock_beside_kept_connections
+  def test_a_deadlock_beside_persistent_connections
     server = serve
     out = assert_child(<<~RUBY)
       require "heddle/net_http"
@@ -209,20 +210,20 @@ class KeepAliveTest < Minitest::Test
     assert_equal [1, 1], server.connections
   end
 
-  def test_debug_output_names_a_kept_connection
+  def test_debug_output_names_a_persistent_connection
     server = serve
     get(server)
     http = Net::HTTP.new("127.0.0.1", server.port)
     http.set_debug_output(output = StringIO.new)
     http.start { http.get("/") }
-    assert_includes output.string, "using a kept connection to 127.0.0.1:#{server.port}\n"
+    assert_includes output.string, "using a persistent connection to 127.0.0.1:#{server.port}\n"
     assert_includes output.string, "GET / HTTP/1.1"
     get(server)
     assert_equal [1] * 3, server.connections
   end
 
   # A dup has the same BufferedIO, and a program may have saved it.
-  def test_nobody_else_can_use_a_kept_connection
+  def test_nobody_else_can_use_a_persistent_connection
     server = serve
     http = start(server)
     http.get("/")
@@ -238,7 +239,7 @@ class KeepAliveTest < Minitest::Test
     other.finish
   end
 
-  def test_kept_connections_that_move
+  def test_persistent_connections_that_move
     skip "this Ruby cannot compact" unless GC.respond_to?(:compact)
     server = serve
     2.times { get(server) && GC.compact }
@@ -270,7 +271,7 @@ class KeepAliveTest < Minitest::Test
     assert_equal [2, 4], server.connections.last(2).sort
   end
 
-  # The parent goes on to use the kept connection.
+  # The parent goes on to use the persistent connection.
   def test_a_child_of_a_fork_in_a_filter_has_a_connection_of_its_own
     server = serve
     get(server)

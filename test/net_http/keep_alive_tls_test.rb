@@ -11,7 +11,7 @@ require "heddle"
 
 runs_on rubies: :ends
 
-# Kept connections over TLS: which settings they must share, sessions that are resumed, and how they end.
+# Persistent connections over TLS: which settings they must share, sessions that are resumed, and how they end.
 class KeepAliveTLSTest < Minitest::Test
   include LoopHelpers
 

@@ -15,7 +15,8 @@ require "heddle"
 
 runs_on rubies: :ends, except: %i[portable newest_net_http]
 
-# Programs and libraries that make a session for each request, with kept connections: real servers count connections.
+# Programs and libraries that make a session for each request, with persistent connections: real servers count
+# connections.
 class UseKeepAliveTest < Minitest::Test
   include LoopHelpers
 

@@ -197,7 +197,7 @@ class ConnectFilterTest < Minitest::Test
   end
 
   # A connection that is kept for later sessions is asked for again. One that is refused stays for others.
-  def test_kept_connections
+  def test_persistent_connections
     requests = 0
     answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     serve = lambda do |connection|

@@ -5,7 +5,7 @@ require "support/loop_helpers"
 require "heddle/net_http"
 require "heddle"
 
-# For tests of kept connections: switches keep_alive on, and makes servers and sessions.
+# For tests of persistent connections: switches keep_alive on, and makes servers and sessions.
 module KeepAliveHelpers
   include LoopHelpers
 

@@ -14,7 +14,7 @@ VALUE pending_wakeup_name(void)
     return LONG2FIX(++loops);
 }
 
-static bool kept(const struct loop *loop, VALUE fiber)
+static bool has_pending_wakeup(const struct loop *loop, VALUE fiber)
 {
     return rb_attr_get(fiber, id_pending_wakeup) == loop->pending_wakeup_name;
 }
@@ -22,14 +22,14 @@ static bool kept(const struct loop *loop, VALUE fiber)
 void pending_wakeup_keep(struct loop *loop, VALUE fiber)
 {
     if (!RTEST(rb_obj_is_fiber(fiber)) || !RTEST(rb_fiber_alive_p(fiber))) return;
-    if (RB_OBJ_FROZEN(fiber) || kept(loop, fiber)) return;
+    if (RB_OBJ_FROZEN(fiber) || has_pending_wakeup(loop, fiber)) return;
     rb_ivar_set(fiber, id_pending_wakeup, loop->pending_wakeup_name);
     loop->pending_wakeups++;
 }
 
 bool pending_wakeup_take(struct loop *loop, VALUE fiber)
 {
-    if (!kept(loop, fiber)) return false;
+    if (!has_pending_wakeup(loop, fiber)) return false;
     rb_ivar_set(fiber, id_pending_wakeup, Qfalse); // does not allocate: the variable exists
     if (loop->pending_wakeups) loop->pending_wakeups--;
     return true;
@@ -46,7 +46,7 @@ static bool waits_for_thread(const struct loop_wait *wait)
 bool pending_wakeup_ends(struct loop *loop, const struct loop_wait *wait)
 {
     if (wait->kind > WAIT_SLEEP) return false;
-    while (kept(loop, wait->fiber)) {
+    while (has_pending_wakeup(loop, wait->fiber)) {
         if (wait->kind == WAIT_SLEEP && called_by_kernel_sleep()) return false;
         pending_wakeup_take(loop, wait->fiber);
         if (!waits_for_thread(wait)) return true;

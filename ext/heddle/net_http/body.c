@@ -1,7 +1,7 @@
 // Reads a response's body: of known length, chunked, or up to the end of the file. A body to be inflated is left to
 // stock's Inflater, on top of the fast socket.
 #include "net_http/io.h"
-#include "net_http/kept.h"
+#include "net_http/keep_alive.h"
 
 #include "os/budget.h"
 #include "net_http/string.h"

@@ -1,4 +1,4 @@
-// The clocks by which kept connections are judged.
+// The clocks by which persistent connections are judged.
 #ifndef HEDDLE_NET_HTTP_CLOCK_H
 #define HEDDLE_NET_HTTP_CLOCK_H
 

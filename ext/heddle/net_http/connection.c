@@ -98,7 +98,7 @@ static VALUE expires_at(VALUE self)
     return DBL2NUM(net_http_connection_get(self)->expires_at);
 }
 
-// unanswered?: whether the session that began with this kept connection has had no answer yet.
+// unanswered?: whether the session that began with this persistent connection has had no answer yet.
 static VALUE unanswered_p(VALUE self)
 {
     return NIL_P(net_http_connection_get(self)->session) ? Qfalse : Qtrue;

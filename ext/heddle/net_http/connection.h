@@ -21,7 +21,7 @@ enum net_http_state {
 struct net_http_connection {
     VALUE key;                       // the KeepAlive::Key
     VALUE io;                        // TCPSocket, Socket or SSLSocket
-    VALUE session;                   // the Net::HTTP that began with this kept connection, until its first answer
+    VALUE session;                   // the Net::HTTP that began with this persistent connection, until its first answer
     VALUE retries;                   // max_retries that the session gets back when that begins; nil: it has them
     VALUE response;                  // the response whose body the library itself has read to its end
     VALUE disguised;                 // the request whose implied "Connection: close" is not sent

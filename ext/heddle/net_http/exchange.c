@@ -1,6 +1,6 @@
 // Requests on a connection that may be kept: their beginning, the beginning of their answer, and their end.
 #include "net_http/connection.h"
-#include "net_http/kept.h"
+#include "net_http/keep_alive.h"
 #include "net_http/library.h"
 #include "wire/http/reuse.h"
 
@@ -25,7 +25,7 @@ static void drop_implied_close(VALUE self, VALUE request)
     rb_hash_aset(header, connection_field, rb_ary_new_from_args(1, rb_str_new_lit("keep-alive")));
 }
 
-// The first request on a kept connection. The library need not look again whether the server has closed it;
+// The first request on a persistent connection. The library need not look again whether the server has closed it;
 // @last_communicated would be false after an unfinished request. Until an answer begins, the library gets no retry of
 // its own for a request that KeepAlive::Exchange makes again.
 static void begin_first(VALUE http, VALUE self, VALUE request)
@@ -54,7 +54,7 @@ void net_http_exchange_begin(VALUE http, VALUE self, VALUE buffered, VALUE reque
     VALUE quiet = net_http_look(connection->io);
     if (first && quiet != Qtrue && !net_http_connection_quiet(self)) net_http_connection_close(self);
     bool clear = quiet == Qtrue || first || (NIL_P(quiet) && before == NET_HTTP_NEW);
-    if (unsettled || !clear || net_http_kept_unread(buffered)) {
+    if (unsettled || !clear || net_http_keep_alive_unread(buffered)) {
         net_http_connection_become(connection, NET_HTTP_PINNED);
     } else if (quiet == Qtrue) {
         net_http_connection_become(connection, NET_HTTP_BEGUN);
@@ -183,7 +183,7 @@ static VALUE exchange_settle(VALUE self, VALUE http, VALUE request, VALUE respon
     static const enum net_http_state states[] = {
         [HTTP_PINNED] = NET_HTTP_PINNED, [HTTP_UNCERTAIN] = NET_HTTP_UNCERTAIN, [HTTP_REUSABLE] = NET_HTTP_REUSABLE};
     net_http_connection_become(connection, states[known ? wire_http_reuse(&exchange) : HTTP_PINNED]);
-    connection->expires_at = NUM2DBL(ended) + wire_http_idle_seconds(&exchange.received, net_http_kept_idle);
+    connection->expires_at = NUM2DBL(ended) + wire_http_idle_seconds(&exchange.received, net_http_keep_alive_idle);
     connection->response = Qnil;
     return Qnil;
 }

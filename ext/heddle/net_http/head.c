@@ -1,6 +1,6 @@
 // Parses a response's head in @rbuf, directly into the Hash of Net::HTTPHeader.
 #include "net_http/io.h"
-#include "net_http/kept.h"
+#include "net_http/keep_alive.h"
 
 #include "wire/http/head.h"
 

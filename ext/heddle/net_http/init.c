@@ -17,7 +17,7 @@ void net_http_transport_init(VALUE transport_request);
 void net_http_connect_init(VALUE connect);
 void net_http_key_init(VALUE key);
 void net_http_connection_init(VALUE keep_alive);
-void net_http_kept_init(VALUE keep_alive);
+void net_http_keep_alive_init(VALUE keep_alive);
 void net_http_session_init(VALUE keep_alive);
 void net_http_exchange_init(VALUE keep_alive);
 void net_http_keyed_table_init(VALUE keep_alive);
@@ -56,7 +56,7 @@ void Init_heddle_net_http(void)
     net_http_connect_init(connect);
     net_http_key_init(key);
     net_http_connection_init(keep_alive); // before what looks its class up
-    net_http_kept_init(keep_alive);
+    net_http_keep_alive_init(keep_alive);
     net_http_session_init(keep_alive);
     net_http_exchange_init(keep_alive);
     net_http_keyed_table_init(keep_alive);

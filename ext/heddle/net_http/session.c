@@ -1,7 +1,7 @@
-// The beginning and the end of a session on a kept connection. A connection is taken and given in one go: no other code
-// runs in the middle, and so neither an interrupt nor another thread finds it without an owner, or with two.
+// The beginning and the end of a session on a persistent connection. A connection is taken and given in one go: no
+// other code runs in the middle, and so neither an interrupt nor another thread finds it without an owner, or with two.
 #include "net_http/connection.h"
-#include "net_http/kept.h"
+#include "net_http/keep_alive.h"
 #include "net_http/library.h"
 #include "net_http/keyed_table.h"
 
@@ -18,19 +18,19 @@ static struct {
     long per_host, total;
     unsigned forks; // fork_count of the store's process
     bool chosen;    // a program's block adds to each key
-} kept = {.store = Qnil, .table = Qnil, .plain = Qnil, .closed = Qnil};
+} idle = {.store = Qnil, .table = Qnil, .plain = Qnil, .closed = Qnil};
 
 // KeepAlive.keep(store, table, limits, closed, chosen): limits: the most connections to one host and port, and in all.
 static VALUE session_keep(VALUE self, VALUE store, VALUE table, VALUE limits, VALUE closed, VALUE chosen)
 {
     (void)self;
-    kept.per_host = NUM2LONG(rb_ary_entry(limits, 0));
-    kept.total = NUM2LONG(rb_ary_entry(limits, 1));
-    kept.store = store;
-    kept.table = table;
-    kept.closed = closed;
-    kept.chosen = RTEST(chosen);
-    kept.forks = fork_count();
+    idle.per_host = NUM2LONG(rb_ary_entry(limits, 0));
+    idle.total = NUM2LONG(rb_ary_entry(limits, 1));
+    idle.store = store;
+    idle.table = table;
+    idle.closed = closed;
+    idle.chosen = RTEST(chosen);
+    idle.forks = fork_count();
     return Qnil;
 }
 
@@ -38,22 +38,22 @@ static VALUE session_keep(VALUE self, VALUE store, VALUE table, VALUE limits, VA
 static VALUE set_plain(VALUE self, VALUE classes)
 {
     (void)self;
-    return kept.plain = classes;
+    return idle.plain = classes;
 }
 
 // C code may fork: then nobody has told KeepAlive yet that its connections belong to the parent.
 static void notice_fork(void)
 {
-    if (kept.forks != fork_count()) rb_funcall(keep_alive_module, id_abandon, 0);
+    if (idle.forks != fork_count()) rb_funcall(keep_alive_module, id_abandon, 0);
 }
 
 // Puts a connection without a session into the store. The thread that closes connections looks at all of them.
 static void session_give(VALUE connection)
 {
-    VALUE surplus = net_http_keyed_table_add(kept.table, connection, kept.per_host, kept.total);
-    rb_funcall(kept.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
+    VALUE surplus = net_http_keyed_table_add(idle.table, connection, idle.per_host, idle.total);
+    rb_funcall(idle.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
     if (NIL_P(surplus)) return;
-    net_http_kept_count(NET_HTTP_EVICTED, 1);
+    net_http_keep_alive_count(NET_HTTP_EVICTED, 1);
     net_http_connection_close(surplus);
 }
 
@@ -74,27 +74,27 @@ static bool session_fresh(struct taking *taking)
     struct net_http_connection *connection = net_http_connection_get(taking->connection);
     double now = taking->now = net_http_clock_now();
     if (net_http_clock_jumped(connection->offsets, now)) {
-        net_http_kept_count(NET_HTTP_EVICTED, 1);
+        net_http_keep_alive_count(NET_HTTP_EVICTED, 1);
         rb_funcall(keep_alive_module, id_clear, 0);
         return false;
     }
     if (net_http_connection_expired(connection, now)) {
-        net_http_kept_count(NET_HTTP_EVICTED, 1);
+        net_http_keep_alive_count(NET_HTTP_EVICTED, 1);
         return false;
     }
     bool usable = net_http_connection_quiet(taking->connection);
-    if (usable && now - connection->named_at > net_http_kept_idle) {
+    if (usable && now - connection->named_at > net_http_keep_alive_idle) {
         VALUE limit = rb_funcall(taking->http, id_open_timeout, 0);
         usable = RTEST(rb_funcall(taking->connection, id_at_home_p, 1, limit));
         connection->named_at = taking->now = net_http_clock_now();
     }
-    if (!usable) net_http_kept_count(NET_HTTP_STALE, 1);
+    if (!usable) net_http_keep_alive_count(NET_HTTP_STALE, 1);
     return usable;
 }
 
 static void tell(VALUE output, const struct net_http_connection *connection)
 {
-    VALUE text = rb_sprintf("using a kept connection to %" PRIsVALUE ":%" PRIsVALUE "\n", connection->values.host,
+    VALUE text = rb_sprintf("using a persistent connection to %" PRIsVALUE ":%" PRIsVALUE "\n", connection->values.host,
                             connection->values.port);
     rb_funcall(output, id_append, 1, text);
 }
@@ -135,7 +135,7 @@ static VALUE take_body(VALUE argument)
     for (;;) {
         notice_fork();
         taking->forks = fork_count();
-        taking->connection = net_http_keyed_table_take(kept.table, taking->key);
+        taking->connection = net_http_keyed_table_take(idle.table, taking->key);
         if (NIL_P(taking->connection)) return Qfalse;
         bool allowed = !connect_filter_asks() || RTEST(rb_funcall(taking->connection, id_allowed_p, 1,
                                                                   rb_funcall(taking->http, id_open_timeout, 0)));
@@ -148,7 +148,7 @@ static VALUE take_body(VALUE argument)
         if (allowed && session_fresh(taking) && taking->forks == fork_count()) break;
         drop_taken(argument);
     }
-    net_http_kept_count(NET_HTTP_REUSED, 1);
+    net_http_keep_alive_count(NET_HTTP_REUSED, 1);
     begin_session(taking);
     taking->connection = Qnil;
     return Qtrue;
@@ -160,7 +160,7 @@ static VALUE take_by(VALUE http, const struct net_http_key *key, struct net_http
     return rb_ensure(take_body, (VALUE)&taking, drop_taken, (VALUE)&taking);
 }
 
-// A keep_alive_timeout that is not positive forbids to begin with a kept connection.
+// A keep_alive_timeout that is not positive forbids to begin with a persistent connection.
 static bool positive(VALUE limit)
 {
     if (FIXNUM_P(limit)) return FIX2LONG(limit) > 0;
@@ -175,17 +175,17 @@ static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, V
 {
     (void)self;
     const struct net_http_library *library = net_http_library_of_http(http);
-    if (!library || CLASS_OF(http) != library->http || kept.chosen || !RB_TYPE_P(address, T_STRING) ||
+    if (!library || CLASS_OF(http) != library->http || idle.chosen || !RB_TYPE_P(address, T_STRING) ||
         !FIXNUM_P(port) || !positive(limit) || OBJ_FROZEN(http) || rb_attr_get(http, iv_choice) == Qfalse ||
-        rb_hash_lookup(kept.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
+        rb_hash_lookup(idle.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
         return Qnil;
     struct net_http_key key = net_http_bare_key(library->http, address, port);
     return take_by(http, &key, (struct net_http_settings){read_timeout, write_timeout, continue_timeout});
 }
 
-// KeepAlive.take(http, key): begins a session on a kept connection, unless there is none, and returns whether it has.
-// Only the start of a session takes one: a session that connects again has just found its connection unusable, and its
-// request may be one that must not fail twice.
+// KeepAlive.take(http, key): begins a session on a persistent connection, unless there is none, and returns whether it
+// has. Only the start of a session takes one: a session that connects again has just found its connection unusable, and
+// its request may be one that must not fail twice.
 static VALUE session_take(VALUE self, VALUE http, VALUE key)
 {
     (void)self;
@@ -201,13 +201,13 @@ static VALUE session_take(VALUE self, VALUE http, VALUE key)
 
 // Whether the connection may be kept: no request is under way, no other process has it, nothing has come since, and
 // neither the program nor its own requests forbid it.
-static bool may_be_kept(VALUE http, VALUE self, VALUE buffered, double now)
+static bool may_stay_open(VALUE http, VALUE self, VALUE buffered, double now)
 {
     const struct net_http_connection *connection = net_http_connection_get(self);
     if (connection->state != NET_HTTP_REUSABLE || connection->forks != forks_seen()) return false;
     if (RTEST(rb_attr_get(http, iv_foreign)) || rb_attr_get(http, iv_choice) == Qfalse) return false;
     if (net_http_connection_expired(connection, now)) return false;
-    if (rb_attr_get(buffered, iv_io) != connection->io || net_http_kept_unread(buffered)) return false;
+    if (rb_attr_get(buffered, iv_io) != connection->io || net_http_keep_alive_unread(buffered)) return false;
     return net_http_connection_quiet(self);
 }
 
@@ -221,7 +221,7 @@ static bool session_detach(VALUE buffered, VALUE self, double now)
     connection->session = Qnil;
     net_http_connection_become(connection, NET_HTTP_IDLE);
     net_http_connection_set(buffered, Qnil);
-    rb_ivar_set(buffered, iv_io, kept.closed);
+    rb_ivar_set(buffered, iv_io, idle.closed);
     return true;
 }
 
@@ -234,7 +234,7 @@ static VALUE session_leave(VALUE self, VALUE http, VALUE buffered)
     if (!RB_TYPE_P(net_http_connection_get(connection)->io, T_FILE))
         rb_funcall(self, id_keep_session, 2, http, connection);
     double now = net_http_clock_now();
-    if (may_be_kept(http, connection, buffered, now) && session_detach(buffered, connection, now))
+    if (may_stay_open(http, connection, buffered, now) && session_detach(buffered, connection, now))
         session_give(connection);
     return Qnil;
 }
@@ -243,10 +243,10 @@ void net_http_session_init(VALUE keep_alive)
 {
     keep_alive_module = keep_alive;
     rb_gc_register_mark_object(keep_alive);
-    rb_gc_register_address(&kept.store);
-    rb_gc_register_address(&kept.table);
-    rb_gc_register_address(&kept.plain);
-    rb_gc_register_address(&kept.closed);
+    rb_gc_register_address(&idle.store);
+    rb_gc_register_address(&idle.table);
+    rb_gc_register_address(&idle.plain);
+    rb_gc_register_address(&idle.closed);
     rb_define_singleton_method(keep_alive, "keep", session_keep, 5);
     rb_define_singleton_method(keep_alive, "plain=", set_plain, 1);
     rb_define_singleton_method(keep_alive, "resume", session_resume, 7);

@@ -4,7 +4,7 @@
 
 #include "os/deadline.h"
 #include "net_http/connection.h"
-#include "net_http/kept.h"
+#include "net_http/keep_alive.h"
 
 #include <ruby/encoding.h>
 #include <ruby/ractor.h>
@@ -124,7 +124,7 @@ static VALUE begin_transport(VALUE self, VALUE request)
 static VALUE begun_by_library(VALUE self, VALUE http, VALUE buffered, VALUE request)
 {
     (void)self;
-    VALUE connection = NIL_P(buffered) || !net_http_kept_keeps(http) ? Qnil : net_http_connection_at(buffered);
+    VALUE connection = NIL_P(buffered) || !net_http_keep_alive_is_on(http) ? Qnil : net_http_connection_at(buffered);
     rb_ivar_set(http, iv_transporting, NIL_P(connection) ? Qtrue : connection);
     if (NIL_P(connection)) return Qfalse;
     net_http_exchange_begin(http, connection, buffered, request);

@@ -16,7 +16,7 @@
 static VALUE mConnect, cSocket;
 static ID id_connect_timeout, id_resolv_timeout, id_open_timeout, id_fast_fallback, id_tcp_fast_fallback;
 static ID id_failure, id_plain_p, id_getaddrinfo, id_to_sockaddr, id_close, id_closed_p;
-static ID id_kept_new, id_kept_open, id_kept_tcp, id_claimed, id_in_a_thread, id_tcp, id_open;
+static ID id_original_new, id_original_open, id_original_tcp, id_claimed, id_in_a_thread, id_tcp, id_open;
 static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
 static bool enabled = true;
@@ -265,18 +265,18 @@ static VALUE connect_to(struct connecting *call)
 }
 
 // Calls Ruby's own method: the superclass's, or the class's own that resolver/connect.rb has kept under another name.
-static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
+static VALUE as_ruby_does(int argc, VALUE *argv, VALUE klass, ID original)
 {
-    if (!rb_respond_to(klass, kept)) return rb_call_super_kw(argc, argv, rb_keyword_given_p());
-    return rb_funcall_passing_block_kw(klass, kept, argc, argv, rb_keyword_given_p());
+    if (!rb_respond_to(klass, original)) return rb_call_super_kw(argc, argv, rb_keyword_given_p());
+    return rb_funcall_passing_block_kw(klass, original, argc, argv, rb_keyword_given_p());
 }
 
 // TCPSocket's own connect(2) is in Ruby's C. A server does not connect.
-static VALUE new_as_ruby_does(int argc, VALUE *argv, VALUE klass, ID kept)
+static VALUE new_as_ruby_does(int argc, VALUE *argv, VALUE klass, ID original)
 {
     if (resolver_simulated() && !RTEST(rb_class_inherited_p(klass, rb_path2class("TCPServer"))))
         rb_funcall(rb_path2class("Heddle::Simulation"), rb_intern("refuse"), 1, klass);
-    return as_ruby_does(argc, argv, klass, kept);
+    return as_ruby_does(argc, argv, klass, original);
 }
 
 static VALUE close_open_socket(VALUE socket)
@@ -312,18 +312,18 @@ static bool plain(VALUE klass)
 // Socket.tcp in Ruby ends at the first address that a filter refuses.
 static VALUE tcp_as_ruby_does(int argc, VALUE *argv, VALUE klass)
 {
-    if (!connect_filter_asks() || !rb_respond_to(klass, id_kept_tcp))
-        return as_ruby_does(argc, argv, klass, id_kept_tcp);
-    return yield_or_return(connect_filter_tcp(argc, argv, klass, id_kept_tcp));
+    if (!connect_filter_asks() || !rb_respond_to(klass, id_original_tcp))
+        return as_ruby_does(argc, argv, klass, id_original_tcp);
+    return yield_or_return(connect_filter_tcp(argc, argv, klass, id_original_tcp));
 }
 
 // A connect that its caller has claimed, under another scheduler, which Ruby's own methods do not ask: a separate
 // thread waits.
-static VALUE connect_in_thread(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID kept)
+static VALUE connect_in_thread(struct connecting *call, int argc, VALUE *argv, VALUE klass, ID method, ID original)
 {
     bool foreign = enabled && !NIL_P(rb_fiber_scheduler_current()) && !rb_block_given_p();
     if (!foreign || !was_claimed() || !take(call, argc, argv, klass) || (method == id_open && !plain(klass)))
-        return method == id_tcp ? tcp_as_ruby_does(argc, argv, klass) : new_as_ruby_does(argc, argv, klass, kept);
+        return method == id_tcp ? tcp_as_ruby_does(argc, argv, klass) : new_as_ruby_does(argc, argv, klass, original);
     VALUE arguments = rb_ary_new_from_args(2, klass, ID2SYM(method));
     rb_ary_cat(arguments, argv, argc);
     VALUE socket = rb_funcallv_kw(mConnect, id_in_a_thread, argc + 2, RARRAY_CONST_PTR(arguments),
@@ -339,7 +339,7 @@ static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
     if (rb_block_given_p() || !find_place(&call) || !take(&call, argc, argv, klass) || !plain(klass))
-        return new_as_ruby_does(argc, argv, klass, id_kept_new);
+        return new_as_ruby_does(argc, argv, klass, id_original_new);
     return connect_to(&call);
 }
 
@@ -349,8 +349,8 @@ static VALUE tcp_new(int argc, VALUE *argv, VALUE klass)
 static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
-    if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_open, id_kept_open);
-    if (!take(&call, argc, argv, klass) || !plain(klass)) return new_as_ruby_does(argc, argv, klass, id_kept_open);
+    if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_open, id_original_open);
+    if (!take(&call, argc, argv, klass) || !plain(klass)) return new_as_ruby_does(argc, argv, klass, id_original_open);
     return yield_or_return(connect_to(&call));
 }
 
@@ -360,7 +360,7 @@ static VALUE tcp_open(int argc, VALUE *argv, VALUE klass)
 static VALUE socket_tcp(int argc, VALUE *argv, VALUE klass)
 {
     struct connecting call = {.race = NULL};
-    if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_tcp, id_kept_tcp);
+    if (!find_place(&call)) return connect_in_thread(&call, argc, argv, klass, id_tcp, id_original_tcp);
     if (!take(&call, argc, argv, cSocket)) // a subclass gets a Socket, too
         return tcp_as_ruby_does(argc, argv, klass);
     return yield_or_return(connect_to(&call));
@@ -402,9 +402,9 @@ void Init_heddle_connect(void)
     id_to_sockaddr = rb_intern("to_sockaddr");
     id_close = rb_intern("close");
     id_closed_p = rb_intern("closed?");
-    id_kept_new = rb_intern("new_without_heddle");
-    id_kept_open = rb_intern("open_without_heddle");
-    id_kept_tcp = rb_intern("tcp_without_heddle");
+    id_original_new = rb_intern("new_without_heddle");
+    id_original_open = rb_intern("open_without_heddle");
+    id_original_tcp = rb_intern("tcp_without_heddle");
     id_claimed = rb_intern("heddle_connect_claimed");
     id_in_a_thread = rb_intern("in_a_thread");
     id_tcp = rb_intern("tcp");

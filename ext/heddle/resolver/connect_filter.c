@@ -165,9 +165,9 @@ static VALUE time_over_p(VALUE self, VALUE error)
 
 // ---- methods of Ruby's classes. Without a filter each calls Ruby's own method, which connect_filter.rb keeps.
 
-static VALUE original(VALUE self, ID kept, int argc, const VALUE *argv)
+static VALUE original(VALUE self, ID original, int argc, const VALUE *argv)
 {
-    return rb_funcallv_kw(self, kept, argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
+    return rb_funcallv_kw(self, original, argc, argv, rb_keyword_given_p() ? RB_PASS_KEYWORDS : RB_NO_KEYWORDS);
 }
 
 static VALUE guarded(VALUE self, ID guard, int argc, const VALUE *argv)

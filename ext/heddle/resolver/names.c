@@ -151,9 +151,9 @@ static VALUE set_resolver_cache(VALUE self, VALUE seconds)
 static VALUE resolver_cache(VALUE self)
 {
     (void)self;
-    int64_t kept = resolver_kept();
-    if (kept == 0) return Qnil;
-    return DBL2NUM(kept == DEADLINE_NEVER ? HUGE_VAL : (double)kept / 1e9);
+    int64_t caches = resolver_caches();
+    if (caches == 0) return Qnil;
+    return DBL2NUM(caches == DEADLINE_NEVER ? HUGE_VAL : (double)caches / 1e9);
 }
 
 void Init_heddle_names(void)

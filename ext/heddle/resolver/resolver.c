@@ -27,14 +27,14 @@ enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_DONE };
 struct job {
     atomic_int references; // the table's, and one for each asker
     struct job *chain;     // next in its bucket
-    struct job *next;      // in the queue; among running jobs that are not slow; once done, among kept answers
+    struct job *next;      // in the queue; among running jobs that are not slow; once done, among cached answers
     struct job *prev;      // among running jobs that are not slow
     deadline_t started;
     bool slow;
     struct lookup *askers; // guarded by the lock
     enum job_state state;  // guarded by the lock
     atomic_bool answered;
-    deadline_t valid_until; // of a kept answer
+    deadline_t valid_until; // of a cached answers
     struct answer answer;
     // The question: the bytes after `size` identify the job.
     size_t size;
@@ -54,17 +54,17 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     struct job *table[BUCKETS];
-    struct job *head, *tail;             // queued
-    struct job *quick_head, *quick_tail; // running and not slow, in order of their start
-    int slow;                            // running and slow
-    bool watched;                        // a thread watches, while jobs are queued for lack of a thread
-    struct job *kept_head, *kept_tail;   // kept answers, oldest first
-    int kept;
+    struct job *head, *tail;               // queued
+    struct job *quick_head, *quick_tail;   // running and not slow, in order of their start
+    int slow;                              // running and slow
+    bool watched;                          // a thread watches, while jobs are queued for lack of a thread
+    struct job *cached_head, *cached_tail; // cached answers, oldest first
+    int cached;
     int queued;
     int threads;
     int idle;
     unsigned fork_count;
-    int64_t keep;
+    int64_t caches;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
 
 static resolver_ask simulated; // or NULL
@@ -176,15 +176,15 @@ static void table_remove(struct job *job)
 static void forget_parents_threads(void)
 {
     if (pool.fork_count == fork_count()) return;
-    int64_t keep = pool.keep;
+    int64_t caches = pool.caches;
     memset(&pool, 0, sizeof(pool));
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.arrived, NULL);
-    pool.keep = keep;
+    pool.caches = caches;
     pool.fork_count = fork_count();
 }
 
-// ---- kept answers. Call these with the lock held.
+// ---- cached answers. Call these with the lock held.
 
 static bool worth_keeping(const struct answer *answer)
 {
@@ -197,53 +197,53 @@ static bool worth_keeping(const struct answer *answer)
 
 static void forget_oldest(void)
 {
-    struct job *oldest = pool.kept_head;
-    pool.kept_head = oldest->next;
-    if (!pool.kept_head) pool.kept_tail = NULL;
-    pool.kept--;
+    struct job *oldest = pool.cached_head;
+    pool.cached_head = oldest->next;
+    if (!pool.cached_head) pool.cached_tail = NULL;
+    pool.cached--;
     table_remove(oldest);
 }
 
 // All answers are kept for the same time, so the oldest expire first.
 static void forget_outdated(deadline_t now)
 {
-    while (pool.kept_head && pool.kept_head->valid_until <= now)
+    while (pool.cached_head && pool.cached_head->valid_until <= now)
         forget_oldest();
 }
 
 static void keep_or_forget(struct job *job)
 {
-    if (pool.keep == 0 || !worth_keeping(&job->answer)) {
+    if (pool.caches == 0 || !worth_keeping(&job->answer)) {
         table_remove(job);
         return;
     }
     deadline_t now = deadline_now();
     forget_outdated(now);
-    if (pool.kept == RESOLVER_KEPT) forget_oldest();
-    job->valid_until = deadline_after(now, pool.keep);
+    if (pool.cached == RESOLVER_CACHED) forget_oldest();
+    job->valid_until = deadline_after(now, pool.caches);
     job->next = NULL;
-    if (pool.kept_tail) {
-        pool.kept_tail->next = job;
+    if (pool.cached_tail) {
+        pool.cached_tail->next = job;
     } else {
-        pool.kept_head = job;
+        pool.cached_head = job;
     }
-    pool.kept_tail = job;
-    pool.kept++;
+    pool.cached_tail = job;
+    pool.cached++;
 }
 
 void resolver_keep(int64_t span)
 {
     forget_parents_threads();
     pthread_mutex_lock(&pool.lock);
-    while (pool.kept_head) // they were kept for another span
+    while (pool.cached_head) // they were kept for another span
         forget_oldest();
-    pool.keep = span;
+    pool.caches = span;
     pthread_mutex_unlock(&pool.lock);
 }
 
-int64_t resolver_kept(void)
+int64_t resolver_caches(void)
 {
-    return pool.keep;
+    return pool.caches;
 }
 
 // ---- the threads
@@ -432,7 +432,7 @@ static void join_askers(struct lookup *lookup)
 // Uses an equal job that exists already instead of the lookup's own.
 static bool join_other(struct lookup *lookup)
 {
-    if (pool.keep) forget_outdated(deadline_now());
+    if (pool.caches) forget_outdated(deadline_now());
     struct job *other = find_equal(lookup->job);
     if (!other) return false;
     atomic_fetch_add(&other->references, 1);

@@ -40,10 +40,10 @@ const struct answer *lookup_answer(const struct lookup *lookup);
 void lookup_end(struct lookup *lookup);
 
 // Sets how long answers are kept, in nanoseconds: 0, the default, keeps none. That a name does not exist is an answer;
-// that no server could be asked is not. Keeps at most RESOLVER_KEPT answers. Needs the GVL.
-enum { RESOLVER_KEPT = 1024 };
+// that no server could be asked is not. Keeps at most RESOLVER_CACHED answers. Needs the GVL.
+enum { RESOLVER_CACHED = 1024 };
 void resolver_keep(int64_t span);
-int64_t resolver_kept(void);
+int64_t resolver_caches(void);
 
 // A simulation answers in place of the threads and of the hosts file: `ask` gets each question for a name, and
 // somebody answers it later, with addresses from malloc. NULL: the threads answer again. Needs the GVL.

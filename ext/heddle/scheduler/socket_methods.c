@@ -19,7 +19,7 @@
 // the bytes directly between the String and the kernel. Every special case (an encoding, a timeout, read-ahead bytes, a
 // closed IO) is left to Ruby and the hooks. For #read_nonblock, which Net::HTTP and others use, see below.
 
-static ID id_new, id_readpartial, id_write, id_read_nonblock, id_kept_read_nonblock;
+static ID id_new, id_readpartial, id_write, id_read_nonblock, id_original_read_nonblock;
 static VALUE sym_wait_readable;
 
 // The loop that runs the calling fiber; NULL for a blocking fiber, another scheduler, or a subclass of ours, which
@@ -142,7 +142,7 @@ static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE excepti
     if (exception != Qfalse || most <= 0 || most > LOOP_LONG_SCRATCH || !would_make_room(buffer, most) || !loop ||
         (descriptor = shim_plain_reader(self)) < 0) {
         VALUE arguments[3] = {length, buffer, exception};
-        VALUE received = rb_funcallv(self, id_kept_read_nonblock, 3, arguments);
+        VALUE received = rb_funcallv(self, id_original_read_nonblock, 3, arguments);
         if (!loop || !RB_TYPE_P(received, T_STRING)) return received;
         if ((descriptor = shim_plain_reader(self)) >= 0)
             poller_note_read(&loop->poller, descriptor, loop->owner, false);
@@ -267,7 +267,7 @@ static void replace_read_nonblock(VALUE socket_class)
 {
     VALUE arguments[2] = {ID2SYM(id_read_nonblock), Qfalse};
     if (!RTEST(rb_funcallv(socket_class, rb_intern("private_method_defined?"), 2, arguments))) return;
-    rb_alias(socket_class, id_kept_read_nonblock, id_read_nonblock);
+    rb_alias(socket_class, id_original_read_nonblock, id_read_nonblock);
     rb_define_private_method(socket_class, "__read_nonblock", read_nonblock, 3);
 }
 
@@ -280,7 +280,7 @@ void socket_methods_define(void)
     id_readpartial = rb_intern("readpartial");
     id_write = rb_intern("write");
     id_read_nonblock = rb_intern("__read_nonblock");
-    id_kept_read_nonblock = rb_intern("__read_nonblock_without_heddle");
+    id_original_read_nonblock = rb_intern("__read_nonblock_without_heddle");
     sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
     VALUE socket_class = rb_path2class("BasicSocket");
     rb_ext_ractor_safe(true); // every Ractor has sockets; loops belong to the main Ractor

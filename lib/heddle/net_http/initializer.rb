@@ -5,7 +5,7 @@ module Heddle
     # `Net::HTTP.new`: the library merges two Hashes of defaults and sets some fifteen variables by name, which is a
     # fifth of the CPU time of a request on a new connection. The method made here sets the same variables to the same
     # values, in the same order, by assignments. It takes 1.3 µs instead of 3.0 on Ruby 3.1, and 2.7 instead of 8.5 on
-    # 4.0, of some 22 µs for a session on a kept connection. C code has no caches for the forty variables.
+    # 4.0, of some 22 µs for a session on a persistent connection. C code has no caches for the forty variables.
     module Initializer
       class << self
         # @return [Module] with the method; without it where the objects of the installed version have a variable whose

@@ -112,8 +112,8 @@ module Heddle
         # Connections have been closed because of a limit, or because they were idle for too long.
         def evicted(number) = count(:evicted, number)
 
-        # Call this when a session connects again. If the kept connection that it began with has brought no answer yet,
-        # the session gets all retries of a session that begins with the new connection.
+        # Call this when a session connects again. If the persistent connection that it began with has brought no answer
+        # yet, the session gets all retries of a session that begins with the new connection.
         def lost(socket)
           return unless connection(socket)&.unanswered?
 

@@ -8,7 +8,7 @@ module Heddle
       #
       # - `new(key, http)`: of a session that has connected now, before an exchange or in the middle of one
       # - `key`, `io`: that key, and the session's socket
-      # - `unanswered?`: whether a session began with this kept connection, and has had no answer yet
+      # - `unanswered?`: whether a session began with this persistent connection, and has had no answer yet
       # - `holds_retries?(http)`: whether that is this session, whose request KeepAlive repeats in place of the library
       # - `expires_at`: monotonic seconds at which it must be closed
       class Connection

@@ -32,9 +32,9 @@ module Heddle
           nil # closed, say
         end
 
-        # The first request on a kept connection has failed before an answer began. Until then the library must not
-        # retry by itself. If the server has closed the idle connection, the server may be well: the request gets all
-        # the retries that it would have on a new connection. Any other failure uses up one retry, as on a new
+        # The first request on a persistent connection has failed before an answer began. Until then the library must
+        # not retry by itself. If the server has closed the idle connection, the server may be well: the request gets
+        # all the retries that it would have on a new connection. Any other failure uses up one retry, as on a new
         # connection.
         #
         # @param buffered [Net::BufferedIO] of the connection

@@ -32,7 +32,7 @@ module Heddle
         # @return [Boolean] whether this session's connection may be kept for others, see {Heddle::NetHTTP.keep_alive}
         def keep_alive = KeepAlive.choice(self) != false
 
-        # @param flag [Boolean] false: this object neither takes nor leaves a kept connection
+        # @param flag [Boolean] false: this object neither takes nor leaves a persistent connection
         def keep_alive=(flag)
           KeepAlive.set_choice(self, !!flag)
         end

@@ -1,13 +1,13 @@
 // The C part of lib/heddle/net_http/keep_alive: the switch, its counts, hidden variables of objects, and what objects
 // are. Connections: connection.c; sessions: session.c; exchanges: exchange.c.
-#include "net_http/kept.h"
+#include "net_http/keep_alive.h"
 
 #include "net_http/connection.h"
 #include "net_http/library.h"
 
 // ---- the switch
 
-double net_http_kept_idle;
+double net_http_keep_alive_idle;
 bool net_http_keeping;
 
 // KeepAlive.keeping = seconds that connections may rest, or false
@@ -15,11 +15,11 @@ static VALUE set_keeping(VALUE self, VALUE seconds)
 {
     (void)self;
     net_http_keeping = RTEST(seconds);
-    if (net_http_keeping) net_http_kept_idle = NUM2DBL(seconds);
+    if (net_http_keeping) net_http_keep_alive_idle = NUM2DBL(seconds);
     return seconds;
 }
 
-bool net_http_kept_keeps(VALUE http)
+bool net_http_keep_alive_is_on(VALUE http)
 {
     return net_http_keeping && net_http_library_of_http(http);
 }
@@ -28,7 +28,7 @@ bool net_http_kept_keeps(VALUE http)
 static VALUE keeps_p(VALUE self, VALUE http)
 {
     (void)self;
-    return net_http_kept_keeps(http) ? Qtrue : Qfalse;
+    return net_http_keep_alive_is_on(http) ? Qtrue : Qfalse;
 }
 
 // ---- counts
@@ -36,13 +36,13 @@ static VALUE keeps_p(VALUE self, VALUE http)
 static uint64_t counts[NET_HTTP_COUNTS];
 static const char *const count_names[NET_HTTP_COUNTS] = {"opened", "reused", "stale", "evicted", "resumed"};
 
-void net_http_kept_count(enum net_http_count what, uint64_t number)
+void net_http_keep_alive_count(enum net_http_count what, uint64_t number)
 {
     counts[what] += number;
 }
 
 // KeepAlive.count(name, number): adds the number.
-static VALUE kept_count(VALUE self, VALUE name, VALUE number)
+static VALUE keep_alive_count(VALUE self, VALUE name, VALUE number)
 {
     (void)self;
     for (int i = 0; i < NET_HTTP_COUNTS; i++) {
@@ -83,7 +83,7 @@ VARIABLE(sent)    // of a stream: true once it was the body of a request
 
 // ---- what objects are
 
-bool net_http_kept_unread(VALUE buffered)
+bool net_http_keep_alive_unread(VALUE buffered)
 {
     VALUE rbuf = rb_attr_get(buffered, iv_rbuf), offset = rb_attr_get(buffered, iv_rbuf_offset);
     if (!RB_TYPE_P(rbuf, T_STRING)) return true; // a program's own
@@ -94,14 +94,14 @@ bool net_http_kept_unread(VALUE buffered)
 static VALUE unread_p(VALUE self, VALUE buffered)
 {
     (void)self;
-    return net_http_kept_unread(buffered) ? Qtrue : Qfalse;
+    return net_http_keep_alive_unread(buffered) ? Qtrue : Qfalse;
 }
 
 #define DEFINE(name)                                             \
     rb_define_singleton_method(keep_alive, #name, name##_of, 1); \
     rb_define_singleton_method(keep_alive, "set_" #name, set_##name##_of, 2);
 
-void net_http_kept_init(VALUE keep_alive)
+void net_http_keep_alive_init(VALUE keep_alive)
 {
     DEFINE(choice)
     DEFINE(implied)
@@ -109,7 +109,7 @@ void net_http_kept_init(VALUE keep_alive)
     DEFINE(sent)
     rb_define_singleton_method(keep_alive, "keeping=", set_keeping, 1);
     rb_define_singleton_method(keep_alive, "keeps?", keeps_p, 1);
-    rb_define_singleton_method(keep_alive, "count", kept_count, 2);
+    rb_define_singleton_method(keep_alive, "count", keep_alive_count, 2);
     rb_define_singleton_method(keep_alive, "counts", all_counts, 0);
     rb_define_singleton_method(keep_alive, "unread?", unread_p, 1);
 }

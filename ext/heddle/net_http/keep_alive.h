@@ -1,19 +1,19 @@
 // Interface between the C code of requests and lib/heddle/net_http/keep_alive, which keeps connections for later
 // sessions.
-#ifndef HEDDLE_NET_HTTP_KEPT_H
-#define HEDDLE_NET_HTTP_KEPT_H
+#ifndef HEDDLE_NET_HTTP_KEEP_ALIVE_H
+#define HEDDLE_NET_HTTP_KEEP_ALIVE_H
 
 #include <ruby.h>
 #include <stdbool.h>
 
-extern bool net_http_keeping;     // changed by the main Ractor only
-extern double net_http_kept_idle; // seconds that a connection may rest
+extern bool net_http_keeping;           // changed by the main Ractor only
+extern double net_http_keep_alive_idle; // seconds that a connection may rest
 
 // Whether connections of this object's library are kept. Never outside of the main Ractor.
-bool net_http_kept_keeps(VALUE http);
+bool net_http_keep_alive_is_on(VALUE http);
 
 // Whether a BufferedIO holds bytes that nobody has read.
-bool net_http_kept_unread(VALUE buffered);
+bool net_http_keep_alive_unread(VALUE buffered);
 
 // Counts for Heddle::NetHTTP.stats.
 enum net_http_count {
@@ -24,7 +24,7 @@ enum net_http_count {
     NET_HTTP_RESUMED,
     NET_HTTP_COUNTS
 };
-void net_http_kept_count(enum net_http_count what, uint64_t number);
+void net_http_keep_alive_count(enum net_http_count what, uint64_t number);
 
 // ---- exchanges: exchange.c
 

@@ -7,7 +7,7 @@ require "net/http"
 
 runs_on rubies: :ends
 
-# Accelerated Net::HTTP with kept connections, against servers that number their answers.
+# Accelerated Net::HTTP with persistent connections, against servers that number their answers.
 class SimulatedKeptConnectionsTest < Minitest::Test
   include Simulated
 
