@@ -15,7 +15,7 @@ class VocabularyTest < Minitest::Test
     /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator",
     /SQLite.{0,4}(?:Line|Turn|Refusals|Shape)\b|sqlite_shape|@shape\b|MySQL2::Line\b|\bBounds\.new/ =>
       "WaitQueue, Waiter, ErrorMap, Columns, description, SocketWatch, PGRange",
-    /query_told|run_told|know_classes|\bHolders\b|\.harmless\b/ => "watched, load_classes, LeaseOwners, sanitize",
+    /query_told|run_told|load_classes|\bHolders\b|\.harmless\b/ => "watched, load_classes, LeaseOwners, sanitize",
     /query_keeping|run_keeping|keep_arrived|kept_notification|\bflights\b|in one flight/ =>
       "query_prepared, run_named, consume_input, queued_notification, round trips",
     %r{\bCompat\b|heddle/compat\b|HEDDLE_COMPAT|Heddle::Drivers\b} => "RubyFixes, Resolver, DatabaseGems",

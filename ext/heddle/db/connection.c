@@ -516,7 +516,7 @@ static VALUE watch(VALUE klass)
     return klass;
 }
 
-void db_connection_init(VALUE db)
+void db_connection_define(VALUE db)
 {
     plain = ID2SYM(rb_intern("plain"));
     calling = ID2SYM(rb_intern("calling"));

@@ -27,6 +27,6 @@ struct db_operations {
 // For all objects of that class. Called when the extension is loaded; both are kept for ever.
 void db_operations_of(VALUE native_class, struct db_operations *operations);
 
-void db_connection_init(VALUE db);
+void db_connection_define(VALUE db);
 
 #endif

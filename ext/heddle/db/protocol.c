@@ -308,5 +308,5 @@ void Init_heddle_db(void)
     rb_define_method(protocol, "leave", leave_parent, 0);
     rb_define_method(protocol, "closes", closes, 0);
     db_cProtocol = protocol;
-    db_connection_init(db);
+    db_connection_define(db);
 }

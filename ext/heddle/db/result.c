@@ -10,7 +10,7 @@ VALUE db_class(const char *name)
     return found;
 }
 
-void db_result_classes(void)
+void db_result_load_classes(void)
 {
     if (cResult) return;
     id_description = rb_intern("@description");

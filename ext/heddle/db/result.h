@@ -6,7 +6,7 @@
 #include "heddle.h"
 
 // Looks up the classes, once they are loaded. May be called several times.
-void db_result_classes(void);
+void db_result_load_classes(void);
 
 // A class or module that is kept for ever. Raises NameError.
 VALUE db_class(const char *name);

@@ -213,7 +213,7 @@ static VALUE key_fits_p(VALUE klass, VALUE key)
     return kind_of(key) <= MEMCACHED_KEY_ENCODED ? Qtrue : Qfalse;
 }
 
-void memcached_define_client(VALUE klass)
+void memcached_client_define(VALUE klass)
 {
     id_wire_key = rb_intern("wire_key");
     id_route = rb_intern("route");

@@ -64,7 +64,7 @@ static VALUE failure_p(VALUE self, VALUE error)
     return memcached_is_failure(error) ? Qtrue : Qfalse;
 }
 
-void memcached_define_failure(VALUE klass)
+void memcached_failure_define(VALUE klass)
 {
     VALUE failure = rb_define_module_under(klass, "Failure");
     rb_define_singleton_method(failure, "===", failure_p, 1);

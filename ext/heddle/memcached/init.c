@@ -6,13 +6,13 @@ static VALUE define_memcached(VALUE module)
 {
     VALUE klass = rb_const_get(module, rb_intern("Memcached"));
     VALUE server = rb_const_get(klass, rb_intern("Server"));
-    memcached_define_client(klass);
-    memcached_messages_init(klass);
-    memcached_define_server(server);
-    memcached_define_text(server);
-    memcached_define_failure(klass);
-    memcached_define_single(klass);
-    memcached_define_multi(klass);
+    memcached_client_define(klass);
+    memcached_messages_define(klass);
+    memcached_server_define(server);
+    memcached_text_define(server);
+    memcached_failure_define(klass);
+    memcached_single_define(klass);
+    memcached_multi_define(klass);
     return klass;
 }
 

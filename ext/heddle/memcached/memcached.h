@@ -173,13 +173,13 @@ VALUE memcached_recover(VALUE self, VALUE server, VALUE error, VALUE key, bool a
 enum { MEMCACHED_ATTEMPTS = 4 };
 
 // ---- the methods
-void memcached_define_client(VALUE klass);
-void memcached_define_server(VALUE klass);
-void memcached_define_failure(VALUE klass);
-void memcached_define_single(VALUE klass);
-void memcached_define_multi(VALUE klass);
-void memcached_define_text(VALUE klass);
-void memcached_messages_init(VALUE klass);
+void memcached_client_define(VALUE klass);
+void memcached_server_define(VALUE klass);
+void memcached_failure_define(VALUE klass);
+void memcached_single_define(VALUE klass);
+void memcached_multi_define(VALUE klass);
+void memcached_text_define(VALUE klass);
+void memcached_messages_define(VALUE klass);
 
 extern VALUE memcached_eInvalidKey, memcached_eProtocolError;
 

@@ -174,7 +174,7 @@ static VALUE error_class(VALUE klass, const char *name)
     return error;
 }
 
-void memcached_messages_init(VALUE klass)
+void memcached_messages_define(VALUE klass)
 {
     memcached_eInvalidKey = error_class(klass, "InvalidKey");
     memcached_eProtocolError = error_class(klass, "ProtocolError");

@@ -290,7 +290,7 @@ static VALUE perform_all(VALUE self, VALUE keys, VALUE commands, VALUE again)
     return multi.results;
 }
 
-void memcached_define_multi(VALUE klass)
+void memcached_multi_define(VALUE klass)
 {
     id_rearm = rb_intern("rearm");
     id_recovered = rb_intern("recovered");

@@ -170,7 +170,7 @@ static VALUE memcached_server_idle(VALUE self)
     return LONG2NUM(memcached_server_of(self)->pool.idle_count);
 }
 
-void memcached_define_server(VALUE klass)
+void memcached_server_define(VALUE klass)
 {
     id_connect = rb_intern("connect");
     id_greet = rb_intern("greet");

@@ -168,7 +168,7 @@ static VALUE count(VALUE self, VALUE key, VALUE mode, VALUE delta, VALUE initial
     return ULL2NUM(number);
 }
 
-void memcached_define_single(VALUE klass)
+void memcached_single_define(VALUE klass)
 {
     id_raw = rb_intern("raw");
     id_rearm = rb_intern("rearm");

@@ -67,7 +67,7 @@ static VALUE ask(VALUE self, VALUE request, VALUE seconds)
     return asking.lines;
 }
 
-void memcached_define_text(VALUE klass)
+void memcached_text_define(VALUE klass)
 {
     rb_define_method(klass, "ask", ask, 2);
 }

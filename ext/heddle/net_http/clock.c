@@ -42,7 +42,7 @@ bool net_http_clock_jumped(struct net_http_offsets before, double now)
     return !(fabs(after.boot - before.boot) <= JUMP && fabs(after.day - before.day) <= JUMP); // NAN is never less
 }
 
-void net_http_clock_init(void)
+void net_http_clock_define(void)
 {
     ID boot_time = rb_intern("CLOCK_BOOTTIME"); // Linux's: it goes on while the machine is suspended
     boot_clock =

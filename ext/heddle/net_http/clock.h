@@ -15,6 +15,6 @@ struct net_http_offsets net_http_clock_offsets(double now);
 // Whether a clock has jumped since; also if that is not known.
 bool net_http_clock_jumped(struct net_http_offsets before, double now);
 
-void net_http_clock_init(void);
+void net_http_clock_define(void);
 
 #endif

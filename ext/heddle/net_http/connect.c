@@ -116,7 +116,7 @@ static VALUE with_bounded_look_up(VALUE self)
     return rb_ensure(rb_yield, self, unclaim, Qnil);
 }
 
-void net_http_connect_init(VALUE module)
+void net_http_connect_define(VALUE module)
 {
     rb_define_singleton_method(module, "connect", connect_to, 4);
     rb_define_singleton_method(module, "buffered", connect_buffered, 2);

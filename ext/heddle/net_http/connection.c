@@ -201,9 +201,9 @@ void net_http_connection_close(VALUE self)
     rb_funcall(self, id_close, 0);
 }
 
-void net_http_connection_init(VALUE keep_alive)
+void net_http_connection_define(VALUE keep_alive)
 {
-    net_http_clock_init();
+    net_http_clock_define();
     VALUE klass = rb_define_class_under(keep_alive, "Connection", rb_cObject);
     rb_define_alloc_func(klass, connection_allocate);
     rb_define_method(klass, "initialize", connection_initialize, 2);

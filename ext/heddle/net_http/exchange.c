@@ -188,7 +188,7 @@ static VALUE exchange_settle(VALUE self, VALUE http, VALUE request, VALUE respon
     return Qnil;
 }
 
-void net_http_exchange_init(VALUE keep_alive)
+void net_http_exchange_define(VALUE keep_alive)
 {
     connection_field = net_http_constant("connection");
     rb_define_singleton_method(keep_alive, "answered", exchange_answered, 1);

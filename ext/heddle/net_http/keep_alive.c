@@ -101,7 +101,7 @@ static VALUE unread_p(VALUE self, VALUE buffered)
     rb_define_singleton_method(keep_alive, #name, name##_of, 1); \
     rb_define_singleton_method(keep_alive, "set_" #name, set_##name##_of, 2);
 
-void net_http_keep_alive_init(VALUE keep_alive)
+void net_http_keep_alive_define(VALUE keep_alive)
 {
     DEFINE(choice)
     DEFINE(implied)

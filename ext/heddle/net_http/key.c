@@ -128,7 +128,7 @@ static VALUE key_objects(VALUE self, VALUE object, VALUE names)
     return key_variables_of(object, names, true);
 }
 
-void net_http_key_init(VALUE klass)
+void net_http_key_define(VALUE klass)
 {
     rb_define_singleton_method(klass, "bare?", key_bare_p, 1);
     rb_define_singleton_method(klass, "variables", key_variables, 2);

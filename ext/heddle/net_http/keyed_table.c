@@ -189,7 +189,7 @@ static VALUE keyed_table_add(VALUE self, VALUE entry, VALUE most_beside, VALUE m
     return net_http_keyed_table_add(self, entry, NUM2LONG(most_beside), NUM2LONG(most));
 }
 
-void net_http_keyed_table_init(VALUE keep_alive)
+void net_http_keyed_table_define(VALUE keep_alive)
 {
     connection_class = rb_const_get(keep_alive, rb_intern("Connection"));
     rb_gc_register_mark_object(connection_class);

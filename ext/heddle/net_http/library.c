@@ -291,7 +291,7 @@ static VALUE http_of(VALUE self, VALUE object, VALUE group)
     return does ? library->http : Qnil;
 }
 
-void net_http_library_init(VALUE klass)
+void net_http_library_define(VALUE klass)
 {
     for (size_t i = 0; i < sizeof unpatched_ids / sizeof *unpatched_ids; i++)
         unpatched_ids[i] = rb_intern(unpatched_names[i]);

@@ -23,7 +23,7 @@ VALUE net_http_call_original(VALUE self, ID id, int argc, const VALUE *argv, int
     return rb_block_call_kw(self, id, argc, argv, rb_yield_block, Qnil, keywords);
 }
 
-void net_http_names_init(void)
+void net_http_names_define(void)
 {
 #define IV(name)          iv_##name = rb_intern("@" #name);
 #define NAME(name)        id_##name = rb_intern(#name);

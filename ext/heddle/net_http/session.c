@@ -239,7 +239,7 @@ static VALUE session_leave(VALUE self, VALUE http, VALUE buffered)
     return Qnil;
 }
 
-void net_http_session_init(VALUE keep_alive)
+void net_http_session_define(VALUE keep_alive)
 {
     keep_alive_module = keep_alive;
     rb_gc_register_mark_object(keep_alive);

@@ -61,7 +61,7 @@ VALUE net_http_tls_receive(struct net_http_io *io, size_t most, VALUE buffer)
     return rb_funcallv_kw(io->io, method, 3, arguments, RB_PASS_KEYWORDS);
 }
 
-void net_http_tls_init(void)
+void net_http_tls_define(void)
 {
     sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
     sym_wait_writable = ID2SYM(rb_intern("wait_writable"));

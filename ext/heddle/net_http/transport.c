@@ -182,7 +182,7 @@ void net_http_transport_define(VALUE http)
     rb_define_method(http, "proxy_uri", proxy_uri, 0);
 }
 
-void net_http_transport_init(VALUE module)
+void net_http_transport_request_define(VALUE module)
 {
     rb_define_singleton_method(module, "begun", begun_by_library, 3);
     rb_define_singleton_method(module, "ended", ended_by_library, 1);

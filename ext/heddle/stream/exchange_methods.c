@@ -119,7 +119,7 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
     return rb_ensure(run_exchange, (VALUE)&exchange, end_exchange, (VALUE)&exchange);
 }
 
-void stream_define_exchanges(VALUE klass)
+void stream_exchanges_define(VALUE klass)
 {
     rb_define_method(klass, "owed", owed, 0);
     rb_define_method(klass, "expect", expect, -1);

@@ -81,7 +81,7 @@ struct stream_limit {
 };
 
 // ---- life.c
-void stream_life_init(void);
+void stream_life_define(void);
 
 static inline bool stream_is_open(const struct stream *stream)
 {
@@ -187,13 +187,13 @@ static inline struct stream_limit stream_write_limit(const struct stream *stream
 ssize_t tls_receive(struct stream *stream, size_t length);
 ssize_t tls_transmit(struct stream *stream, const uint8_t *bytes, size_t length);
 bool tls_pending(struct stream *stream);
-void tls_init(void);
+void tls_define(void);
 
 // The most bytes of one record: OpenSSL would cut up more, and needs one write call per record all the same.
 enum { TLS_RECORD = 16 << 10 };
 
 // ---- receiving.c
-void stream_receiving_init(void);
+void stream_receiving_define(void);
 
 // Tries once to receive, without waiting: first into `bytes`, then into the buffer. Returns the number of bytes, 0 at
 // the end, or -errno.
@@ -246,8 +246,8 @@ VALUE stream_hidden_string(size_t capacity);
 VALUE stream_reveal(VALUE string, size_t length);
 
 // ---- the methods of Heddle::Stream
-void stream_define_reading(VALUE klass);
-void stream_define_writing(VALUE klass);
-void stream_define_exchanges(VALUE klass);
+void stream_reading_define(VALUE klass);
+void stream_writing_define(VALUE klass);
+void stream_exchanges_define(VALUE klass);
 
 #endif

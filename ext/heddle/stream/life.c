@@ -237,7 +237,7 @@ bool stream_encrypted(const struct stream *stream)
     return !NIL_P(stream->tls);
 }
 
-void stream_life_init(void)
+void stream_life_define(void)
 {
     eStreamBusy = rb_const_get(heddle_module, rb_intern("StreamBusy"));
     eStreamClosed = rb_const_get(heddle_module, rb_intern("StreamClosed"));

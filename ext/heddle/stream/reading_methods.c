@@ -403,7 +403,7 @@ static VALUE wait_readable(int argc, VALUE *argv, VALUE self)
     return stream_wait_for_more(stream_get(self), 0, span) ? self : Qnil;
 }
 
-void stream_define_reading(VALUE klass)
+void stream_reading_define(VALUE klass)
 {
     id_chomp = rb_intern("chomp");
     id_limit = rb_intern("limit");

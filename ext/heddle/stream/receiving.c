@@ -67,7 +67,7 @@ bool stream_healthy(struct stream *stream)
     return stream_receive(stream, NULL, 0, 1) == -EAGAIN;
 }
 
-void stream_receiving_init(void)
+void stream_receiving_define(void)
 {
     eUnexpectedEnd = rb_const_get(heddle_module, rb_intern("UnexpectedEnd"));
     eBufferLimitExceeded = rb_const_get(heddle_module, rb_intern("BufferLimitExceeded"));

@@ -329,9 +329,9 @@ void Init_heddle_stream(void)
     rb_gc_register_mark_object(cStream);
     rb_define_alloc_func(cStream, stream_allocate);
     rb_undef_method(cStream, "initialize_copy");
-    stream_life_init();
-    stream_receiving_init();
-    tls_init();
+    stream_life_define();
+    stream_receiving_define();
+    tls_define();
 
     rb_define_private_method(cStream, "attach", attach, 3);
     rb_define_private_method(cStream, "secure", secure, 0);
@@ -352,7 +352,7 @@ void Init_heddle_stream(void)
     rb_define_method(cStream, "statistics", statistics, 0);
     rb_define_method(cStream, "buffered", buffered, 0);
     rb_define_method(cStream, "capacity", capacity, 0);
-    stream_define_reading(cStream);
-    stream_define_writing(cStream);
-    stream_define_exchanges(cStream);
+    stream_reading_define(cStream);
+    stream_writing_define(cStream);
+    stream_exchanges_define(cStream);
 }

@@ -83,7 +83,7 @@ bool tls_pending(struct stream *stream)
     return NUM2INT(call.result) > 0;
 }
 
-void tls_init(void)
+void tls_define(void)
 {
     id_read_nonblock = rb_intern("read_nonblock");
     id_write_nonblock = rb_intern("write_nonblock");

@@ -187,7 +187,7 @@ static VALUE close_write(VALUE self)
     return Qnil;
 }
 
-void stream_define_writing(VALUE klass)
+void stream_writing_define(VALUE klass)
 {
     id_exception = rb_intern("exception");
     id_close_write = rb_intern("close_write");

@@ -202,7 +202,7 @@ void odbc_put_parameters(const struct odbc_client *client, struct odbc_parameter
         put_value(client, parameters, rb_ary_entry(values, i));
 }
 
-void odbc_define_parameters(VALUE module)
+void odbc_parameters_define(VALUE module)
 {
     mParameters = rb_define_module_under(module, "Parameters");
     rb_gc_register_mark_object(mParameters);

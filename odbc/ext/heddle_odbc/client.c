@@ -420,9 +420,9 @@ RUBY_FUNC_EXPORTED void Init_heddle_odbc(void)
     rb_define_method(client, "initialize", initialize, 4);
     define_jobs(client);
     define_states(client);
-    odbc_define_handle(module);
-    odbc_define_parameters(module);
-    odbc_define_values();
+    odbc_handle_define(module);
+    odbc_parameters_define(module);
+    odbc_values_define();
     if (!odbc_sessions_begin()) rb_raise(rb_eNoMemError, "no memory for ODBC");
     rb_set_end_proc(rest, Qnil);
 }

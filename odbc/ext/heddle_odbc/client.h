@@ -40,9 +40,9 @@ void odbc_put_parameters(const struct odbc_client *, struct odbc_parameters *, V
 // Takes up to `limit` fetched rows.
 VALUE odbc_take_rows(const struct odbc_client *, struct odbc_statement *, size_t limit);
 
-void odbc_define_handle(VALUE module);
-void odbc_define_parameters(VALUE module);
-void odbc_define_values(void);
+void odbc_handle_define(VALUE module);
+void odbc_parameters_define(VALUE module);
+void odbc_values_define(void);
 
 // A Handle of a new statement.
 VALUE odbc_handle_new(VALUE client);

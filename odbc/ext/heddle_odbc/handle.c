@@ -188,7 +188,7 @@ static VALUE handle_warnings(VALUE self)
     return INT2FIX(statement_of(self)->warnings);
 }
 
-void odbc_define_handle(VALUE module)
+void odbc_handle_define(VALUE module)
 {
     cHandle = rb_define_class_under(module, "Handle", rb_cObject);
     rb_undef_alloc_func(cHandle);

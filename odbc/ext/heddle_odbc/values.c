@@ -185,7 +185,7 @@ VALUE odbc_take_rows(const struct odbc_client *client, struct odbc_statement *st
     return rows;
 }
 
-void odbc_define_values(void)
+void odbc_values_define(void)
 {
     cDate = rb_path2class("Date");
     rb_gc_register_mark_object(cDate);

@@ -513,9 +513,9 @@ static VALUE sanitize(VALUE klass, VALUE text)
 static VALUE load_classes(VALUE klass)
 {
     (void)klass;
-    mysql_parameters_classes();
-    mysql_values_classes();
-    mysql_results_classes();
+    mysql_parameters_load_classes();
+    mysql_values_load_classes();
+    mysql_results_load_classes();
     return Qnil;
 }
 
@@ -534,7 +534,7 @@ static struct db_operations operations = {.is_plain = mysql_is_plain,
                                           .may_run = owns,
                                           .run = run_with_room};
 
-void mysql_commands_init(void)
+void mysql_commands_define(void)
 {
     VALUE protocol = mysql_cProtocol;
     db_operations_of(protocol, &operations);

@@ -94,7 +94,7 @@ void mysql_flush_when_idle(VALUE self)
     rb_set_errinfo(Qnil);
 }
 
-void mysql_idle_init(void)
+void mysql_idle_define(void)
 {
     watched = rb_obj_hide(rb_ary_new());
     rb_gc_register_address(&watched);

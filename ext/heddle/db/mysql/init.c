@@ -8,11 +8,11 @@ void Init_heddle_mysql(void)
     mysql_cProtocol = rb_define_class_under(mysql, "Protocol", db_cProtocol);
     rb_gc_register_mark_object(mysql_cProtocol);
     rb_define_alloc_func(mysql_cProtocol, mysql_protocol_allocate);
-    mysql_parameters_init();
-    mysql_values_init();
-    mysql_results_init();
-    mysql_login_init();
-    mysql_commands_init();
-    mysql_sql_init();
-    mysql_idle_init();
+    mysql_parameters_define();
+    mysql_values_define();
+    mysql_results_define();
+    mysql_login_define();
+    mysql_commands_define();
+    mysql_sql_define();
+    mysql_idle_define();
 }

@@ -67,7 +67,7 @@ static VALUE read_packet(VALUE self)
     return mysql_exchange_with(self, read_body, Qnil, Qnil);
 }
 
-void mysql_login_init(void)
+void mysql_login_define(void)
 {
     rb_define_method(mysql_cProtocol, "greeting", greeting, 0);
     rb_define_method(mysql_cProtocol, "write_packet", write_packet, 1);

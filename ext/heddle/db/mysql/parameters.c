@@ -279,7 +279,7 @@ uint8_t *mysql_built_types(struct mysql_protocol *protocol, size_t count)
     return protocol->request.at + EXECUTE_HEAD + (count + 7) / 8 + 1;
 }
 
-void mysql_parameters_init(void)
+void mysql_parameters_define(void)
 {
     id_to_s = rb_intern("to_s");
     id_year = rb_intern("year");
@@ -296,7 +296,7 @@ void mysql_parameters_init(void)
     id_microseconds = rb_intern("microseconds");
 }
 
-void mysql_parameters_classes(void)
+void mysql_parameters_load_classes(void)
 {
     cDate = db_class("Date");
     cDateTime = db_class("DateTime");

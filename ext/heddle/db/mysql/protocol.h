@@ -215,18 +215,18 @@ bool mysql_sql_has_parameters(VALUE sql, VALUE arguments);
 // Makes the helper send pending closes after a second without a request.
 void mysql_flush_when_idle(VALUE self);
 
-void mysql_idle_init(void);
+void mysql_idle_define(void);
 
-void mysql_parameters_init(void);
-void mysql_values_init(void);
-void mysql_results_init(void);
-void mysql_login_init(void);
-void mysql_commands_init(void);
-void mysql_sql_init(void);
+void mysql_parameters_define(void);
+void mysql_values_define(void);
+void mysql_results_define(void);
+void mysql_login_define(void);
+void mysql_commands_define(void);
+void mysql_sql_define(void);
 
 // Look up the Ruby classes of values, once they are loaded.
-void mysql_parameters_classes(void);
-void mysql_values_classes(void);
-void mysql_results_classes(void);
+void mysql_parameters_load_classes(void);
+void mysql_values_load_classes(void);
+void mysql_results_load_classes(void);
 
 #endif

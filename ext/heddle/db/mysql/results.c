@@ -473,7 +473,7 @@ VALUE mysql_read_fetched(struct mysql_protocol *protocol, VALUE description)
     return error ? error : rows;
 }
 
-void mysql_results_init(void)
+void mysql_results_define(void)
 {
     id_code = rb_intern("@code");
     id_state = rb_intern("@sql_state");
@@ -490,9 +490,9 @@ void mysql_results_init(void)
     rb_define_method(mysql_cPrepared, "forget", mysql_prepared_forget, 0);
 }
 
-void mysql_results_classes(void)
+void mysql_results_load_classes(void)
 {
-    db_result_classes();
+    db_result_load_classes();
     error_classes = rb_const_get(rb_path2class("Heddle::DB::MySQL"), rb_intern("ERROR_CLASSES"));
     rb_gc_register_mark_object(error_classes);
 }

@@ -107,7 +107,7 @@ static VALUE placeholders(VALUE klass, VALUE sql)
     return found;
 }
 
-void mysql_sql_init(void)
+void mysql_sql_define(void)
 {
     VALUE protocol = mysql_cProtocol;
     rb_define_singleton_method(protocol, "kind_of", kind_of, 1);

@@ -306,7 +306,7 @@ VALUE mysql_row_values(struct mysql_protocol *protocol, struct mysql_span packet
     return array;
 }
 
-void mysql_values_init(void)
+void mysql_values_define(void)
 {
     id_jd = rb_intern("jd");
     id_day = rb_intern("day");
@@ -323,7 +323,7 @@ void mysql_values_init(void)
     rb_define_method(mysql_cColumns, "size", size, 0);
 }
 
-void mysql_values_classes(void)
+void mysql_values_load_classes(void)
 {
     cDate = db_class("Date");
     mCalendar = db_class("Heddle::DB::Calendar");

@@ -165,7 +165,7 @@ static VALUE size(VALUE self)
     return UINT2NUM(postgresql_columns_of(self)->count);
 }
 
-void postgresql_columns_init(void)
+void postgresql_columns_define(void)
 {
     VALUE postgresql = rb_path2class("Heddle::DB::PostgreSQL");
     postgresql_cColumns = rb_define_class_under(postgresql, "Columns", rb_cObject);

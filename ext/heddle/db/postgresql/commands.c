@@ -566,10 +566,10 @@ static VALUE sanitize(VALUE klass, VALUE text)
 /* @api private Protocol.load_classes: once those that values are made of are loaded */
 static VALUE load_classes(VALUE klass)
 {
-    postgresql_parameters_classes();
-    postgresql_types_classes();
-    postgresql_values_classes();
-    postgresql_results_classes();
+    postgresql_parameters_load_classes();
+    postgresql_types_load_classes();
+    postgresql_values_load_classes();
+    postgresql_results_load_classes();
     return klass;
 }
 
@@ -581,7 +581,7 @@ static struct db_operations operations = {.is_plain = postgresql_is_plain,
                                           .query = run_new,
                                           .run = postgresql_run};
 
-void postgresql_commands_init(void)
+void postgresql_commands_define(void)
 {
     VALUE protocol = postgresql_cProtocol;
     db_operations_of(protocol, &operations);

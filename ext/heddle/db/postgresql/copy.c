@@ -314,7 +314,7 @@ VALUE postgresql_copy_new(VALUE klass, VALUE protocol, VALUE columns, VALUE opti
     return self;
 }
 
-void postgresql_copy_init(void)
+void postgresql_copy_define(void)
 {
     rb_define_method(postgresql_cProtocol, "copy_options", copy_options, 1);
     rb_define_method(postgresql_cProtocol, "copy_target", copy_target, 1);

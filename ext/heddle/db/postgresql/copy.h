@@ -65,8 +65,8 @@ bool postgresql_copy_put_plain(const struct postgresql_protocol *protocol, struc
 // stack.
 VALUE postgresql_copy_typed_row(struct postgresql_protocol *protocol, VALUE tuple, VALUE described);
 
-void postgresql_copy_values_init(void);
-void postgresql_copy_in_init(void);
-void postgresql_copy_out_init(void);
+void postgresql_copy_values_define(void);
+void postgresql_copy_in_define(void);
+void postgresql_copy_out_define(void);
 
 #endif

@@ -340,7 +340,7 @@ static VALUE copy_in_of(VALUE klass, VALUE protocol, VALUE columns, VALUE option
     return postgresql_copy_new(klass, protocol, columns, options);
 }
 
-void postgresql_copy_in_init(void)
+void postgresql_copy_in_define(void)
 {
     id_convert = rb_intern("convert_untyped");
     id_row = rb_intern("row");

@@ -211,7 +211,7 @@ static VALUE copy_out_of(VALUE klass, VALUE protocol, VALUE columns, VALUE optio
     return postgresql_copy_new(klass, protocol, columns, options);
 }
 
-void postgresql_copy_out_init(void)
+void postgresql_copy_out_define(void)
 {
     VALUE postgresql = rb_path2class("Heddle::DB::PostgreSQL");
     VALUE copy_out = rb_define_class_under(postgresql, "CopyOut", rb_cObject);

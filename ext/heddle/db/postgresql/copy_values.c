@@ -208,7 +208,7 @@ VALUE postgresql_copy_typed_row(struct postgresql_protocol *protocol, VALUE tupl
     return values;
 }
 
-void postgresql_copy_values_init(void)
+void postgresql_copy_values_define(void)
 {
     rb_define_method(postgresql_cProtocol, "plain_bytes", plain_bytes, 2);
 }

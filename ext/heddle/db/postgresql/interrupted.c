@@ -46,7 +46,7 @@ static VALUE finish_reply(VALUE self)
     return postgresql_exchange(&exchange);
 }
 
-void postgresql_interrupted_init(void)
+void postgresql_interrupted_define(void)
 {
     rb_define_method(postgresql_cProtocol, "finish_reply", finish_reply, 0);
 }

@@ -78,7 +78,7 @@ static VALUE read_message(VALUE self)
     return postgresql_exchange_with(self, read_message_body, Qnil, Qnil);
 }
 
-void postgresql_login_init(void)
+void postgresql_login_define(void)
 {
     rb_define_method(postgresql_cProtocol, "write_message", write_message, 2);
     rb_define_method(postgresql_cProtocol, "write_bytes", write_bytes, 1);

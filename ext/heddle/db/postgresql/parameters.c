@@ -193,13 +193,13 @@ void postgresql_put_bind(struct postgresql_protocol *protocol, struct pg_span po
     RB_GC_GUARD(values);
 }
 
-void postgresql_parameters_init(void)
+void postgresql_parameters_define(void)
 {
     id_convert = rb_intern("convert");
     id_settled = rb_intern("settled");
 }
 
-void postgresql_parameters_classes(void)
+void postgresql_parameters_load_classes(void)
 {
     mParameters = db_class("Heddle::DB::PostgreSQL::Parameters");
 }

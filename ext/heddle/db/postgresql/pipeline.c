@@ -53,7 +53,7 @@ static VALUE run_atomic(VALUE self, VALUE requests)
     return postgresql_exchange_with(self, run_atomic_body, requests, Qnil);
 }
 
-void postgresql_pipeline_init(void)
+void postgresql_pipeline_define(void)
 {
     rb_define_method(postgresql_cProtocol, "run_atomic", run_atomic, 1);
 }

@@ -271,20 +271,20 @@ VALUE postgresql_undone(struct postgresql_protocol *protocol, VALUE sql);
 // for none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
 void postgresql_put_new(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
 
-void postgresql_login_init(void);
-void postgresql_parameters_init(void);
-void postgresql_columns_init(void);
-void postgresql_values_init(void);
-void postgresql_results_init(void);
-void postgresql_sql_init(void);
-void postgresql_commands_init(void);
-void postgresql_copy_init(void);
-void postgresql_pipeline_init(void);
-void postgresql_interrupted_init(void);
+void postgresql_login_define(void);
+void postgresql_parameters_define(void);
+void postgresql_columns_define(void);
+void postgresql_values_define(void);
+void postgresql_results_define(void);
+void postgresql_sql_define(void);
+void postgresql_commands_define(void);
+void postgresql_copy_define(void);
+void postgresql_pipeline_define(void);
+void postgresql_interrupted_define(void);
 
 // Looks up the classes of Ruby that values are made of, once they are loaded.
-void postgresql_parameters_classes(void);
-void postgresql_values_classes(void);
-void postgresql_results_classes(void);
+void postgresql_parameters_load_classes(void);
+void postgresql_values_load_classes(void);
+void postgresql_results_load_classes(void);
 
 #endif

@@ -424,7 +424,7 @@ VALUE postgresql_read_results(struct postgresql_protocol *protocol, size_t count
     return results;
 }
 
-void postgresql_results_init(void)
+void postgresql_results_define(void)
 {
     postgresql_cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::PostgreSQL"), "Prepared", rb_cObject);
     rb_gc_register_mark_object(postgresql_cPrepared);
@@ -436,9 +436,9 @@ void postgresql_results_init(void)
     rb_define_method(postgresql_cPrepared, "open?", open_p, 0);
 }
 
-void postgresql_results_classes(void)
+void postgresql_results_load_classes(void)
 {
-    db_result_classes();
+    db_result_load_classes();
     error_classes = rb_const_get(rb_path2class("Heddle::DB::PostgreSQL"), rb_intern("ERROR_CLASSES"));
     rb_gc_register_mark_object(error_classes);
 }

@@ -260,7 +260,7 @@ static VALUE placeholders(VALUE self, VALUE sql)
     return found;
 }
 
-void postgresql_sql_init(void)
+void postgresql_sql_define(void)
 {
     for (int i = 0; i < KINDS; i++)
         kind_symbols[i] = ID2SYM(rb_intern(kind_names[i]));

@@ -365,7 +365,7 @@ void postgresql_settle(VALUE self, deadline_t until)
     RB_GC_GUARD(settling.waiting);
 }
 
-void postgresql_types_init(void)
+void postgresql_types_define(void)
 {
     id_settle = rb_intern("settle");
     for (int i = 0; i < POSTGRESQL_KINDS; i++)
@@ -434,7 +434,7 @@ void postgresql_types_init(void)
     rb_const_set(protocol, rb_intern("KINDS"), rb_obj_freeze(names));
 }
 
-void postgresql_types_classes(void)
+void postgresql_types_load_classes(void)
 {
     mTypes = db_class("Heddle::DB::PostgreSQL::Types");
 }

@@ -88,7 +88,7 @@ VALUE postgresql_server_text(struct postgresql_protocol *protocol, uint32_t oid,
 // exchange behind which this is done limits it, too.
 void postgresql_settle(VALUE self, deadline_t until);
 
-void postgresql_types_init(void);
-void postgresql_types_classes(void);
+void postgresql_types_define(void);
+void postgresql_types_load_classes(void);
 
 #endif

@@ -404,7 +404,7 @@ static VALUE settle_value(VALUE self, VALUE waiting)
     return Qtrue;
 }
 
-void postgresql_values_init(void)
+void postgresql_values_define(void)
 {
     id_parse = rb_intern("parse");
     id_big_decimal = rb_intern("BigDecimal");
@@ -412,15 +412,15 @@ void postgresql_values_init(void)
     id_inet = rb_intern("inet");
     id_call = rb_intern("call");
     rb_define_method(postgresql_cProtocol, "settle_value", settle_value, 1);
-    postgresql_values_time_init();
-    postgresql_values_nested_init();
+    postgresql_values_time_define();
+    postgresql_values_nested_define();
 }
 
-void postgresql_values_classes(void)
+void postgresql_values_load_classes(void)
 {
     mValues = db_class("Heddle::DB::PostgreSQL::Values");
     cDuration = db_class("Heddle::DB::Duration");
-    postgresql_values_time_classes();
-    postgresql_values_geometry_classes();
-    postgresql_values_nested_classes();
+    postgresql_values_time_load_classes();
+    postgresql_values_geometry_load_classes();
+    postgresql_values_nested_load_classes();
 }

@@ -47,14 +47,14 @@ VALUE postgresql_time_value(const struct postgresql_protocol *protocol, int64_t 
 VALUE postgresql_zoneless_value(const struct postgresql_protocol *protocol, int64_t microseconds);
 VALUE postgresql_timetz_text(int64_t microseconds, int32_t west);
 VALUE postgresql_interval_value(const struct postgresql_reading *reading, struct pg_span span);
-void postgresql_values_time_init(void);
-void postgresql_values_time_classes(void);
+void postgresql_values_time_define(void);
+void postgresql_values_time_load_classes(void);
 
 // ---- values_geometry.c
 
 VALUE postgresql_geometry_value(const struct postgresql_reading *reading, struct pg_span span,
                                 enum postgresql_kind kind);
-void postgresql_values_geometry_classes(void);
+void postgresql_values_geometry_load_classes(void);
 
 // ---- values_nested.c: values that contain values
 
@@ -71,7 +71,7 @@ VALUE postgresql_composite_value(struct postgresql_reading *reading, struct pg_s
 bool postgresql_same_fields(struct pg_span span, VALUE names);
 VALUE postgresql_hstore_value(const struct postgresql_reading *reading, struct pg_span span);
 VALUE postgresql_vector_value(const struct postgresql_reading *reading, struct pg_span span);
-void postgresql_values_nested_init(void);
-void postgresql_values_nested_classes(void);
+void postgresql_values_nested_define(void);
+void postgresql_values_nested_load_classes(void);
 
 #endif

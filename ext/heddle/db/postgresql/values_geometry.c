@@ -48,7 +48,7 @@ VALUE postgresql_geometry_value(const struct postgresql_reading *reading, struct
     }
 }
 
-void postgresql_values_geometry_classes(void)
+void postgresql_values_geometry_load_classes(void)
 {
     cPoint = db_class("Heddle::DB::PostgreSQL::Point");
     cLine = db_class("Heddle::DB::PostgreSQL::Line");

@@ -143,12 +143,12 @@ VALUE postgresql_vector_value(const struct postgresql_reading *reading, struct p
     return numbers;
 }
 
-void postgresql_values_nested_init(void)
+void postgresql_values_nested_define(void)
 {
     id_range = rb_intern("range");
 }
 
-void postgresql_values_nested_classes(void)
+void postgresql_values_nested_load_classes(void)
 {
     mValues = db_class("Heddle::DB::PostgreSQL::Values");
 }

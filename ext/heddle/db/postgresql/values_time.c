@@ -74,7 +74,7 @@ VALUE postgresql_interval_value(const struct postgresql_reading *reading, struct
                       LL2NUM(interval.microseconds));
 }
 
-void postgresql_values_time_init(void)
+void postgresql_values_time_define(void)
 {
     id_jd = rb_intern("jd");
     id_day = rb_intern("day");
@@ -82,7 +82,7 @@ void postgresql_values_time_init(void)
     id_local = rb_intern("local");
 }
 
-void postgresql_values_time_classes(void)
+void postgresql_values_time_load_classes(void)
 {
     cDate = db_class("Date");
     mCalendar = db_class("Heddle::DB::Calendar");

@@ -41,7 +41,7 @@ static VALUE threadsafe(VALUE klass)
     return sqlite_api.threadsafe() ? Qtrue : Qfalse;
 }
 
-void sqlite_api_init(VALUE database)
+void sqlite_api_define(VALUE database)
 {
     rb_define_singleton_method(database, "library", library, 0);
     rb_define_singleton_method(database, "threadsafe?", threadsafe, 0);

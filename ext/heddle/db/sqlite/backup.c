@@ -96,7 +96,7 @@ static VALUE database_copy_to(VALUE self, VALUE other, VALUE pages)
     return error;
 }
 
-void sqlite_backup_init(void)
+void sqlite_backup_define(void)
 {
     rb_define_method(sqlite_cDatabase, "copy_to", database_copy_to, 2);
 }

@@ -110,7 +110,7 @@ static VALUE declared(VALUE self)
     return with_texts(self)->declared;
 }
 
-void sqlite_columns_init(void)
+void sqlite_columns_define(void)
 {
     cColumns = rb_define_class_under(rb_path2class("Heddle::DB::SQLite"), "Columns", rb_cObject);
     rb_gc_register_mark_object(cColumns);

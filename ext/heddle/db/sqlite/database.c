@@ -527,7 +527,7 @@ static VALUE database_load_extension(VALUE self, VALUE path)
     return sqlite_call(&call);
 }
 
-void sqlite_database_init(void)
+void sqlite_database_define(void)
 {
     id_call = rb_intern("call");
     id_error = rb_intern("error");

@@ -198,17 +198,17 @@ enum sqlite_kind sqlite_kind_of(const char *declared);
 VALUE sqlite_column_text(const void *bytes, int length);
 
 VALUE sqlite_database_allocate(VALUE klass);
-void sqlite_database_init(void);
-void sqlite_api_init(VALUE database);
-void sqlite_statements_init(void);
-void sqlite_columns_init(void);
-void sqlite_parameters_init(void);
-void sqlite_parameters_classes(void);
-void sqlite_values_init(void);
-void sqlite_values_classes(void);
-void sqlite_results_init(void);
-void sqlite_results_classes(void);
-void sqlite_functions_init(void);
-void sqlite_backup_init(void);
+void sqlite_database_define(void);
+void sqlite_api_define(VALUE database);
+void sqlite_statements_define(void);
+void sqlite_columns_define(void);
+void sqlite_parameters_define(void);
+void sqlite_parameters_load_classes(void);
+void sqlite_values_define(void);
+void sqlite_values_load_classes(void);
+void sqlite_results_define(void);
+void sqlite_results_load_classes(void);
+void sqlite_functions_define(void);
+void sqlite_backup_define(void);
 
 #endif

@@ -260,7 +260,7 @@ static VALUE database_create(VALUE self, VALUE definition)
     return sqlite_call(&call);
 }
 
-void sqlite_functions_init(void)
+void sqlite_functions_define(void)
 {
     id_call = rb_intern("call");
     id_new = rb_intern("new");

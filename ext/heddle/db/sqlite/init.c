@@ -6,9 +6,9 @@ static VALUE load_classes(VALUE klass)
 {
     sqlite_eBusy = rb_path2class("Heddle::DB::Busy");
     rb_gc_register_mark_object(sqlite_eBusy);
-    sqlite_parameters_classes();
-    sqlite_values_classes();
-    sqlite_results_classes();
+    sqlite_parameters_load_classes();
+    sqlite_values_load_classes();
+    sqlite_results_load_classes();
     return klass;
 }
 
@@ -21,13 +21,13 @@ void Init_heddle_sqlite(void)
     rb_define_alloc_func(sqlite_cDatabase, sqlite_database_allocate);
     rb_undef_method(sqlite_cDatabase, "initialize_copy");
     rb_define_singleton_method(sqlite_cDatabase, "load_classes", load_classes, 0);
-    sqlite_database_init();
-    sqlite_api_init(sqlite_cDatabase);
-    sqlite_statements_init();
-    sqlite_columns_init();
-    sqlite_parameters_init();
-    sqlite_values_init();
-    sqlite_results_init();
-    sqlite_functions_init();
-    sqlite_backup_init();
+    sqlite_database_define();
+    sqlite_api_define(sqlite_cDatabase);
+    sqlite_statements_define();
+    sqlite_columns_define();
+    sqlite_parameters_define();
+    sqlite_values_define();
+    sqlite_results_define();
+    sqlite_functions_define();
+    sqlite_backup_define();
 }

@@ -172,7 +172,7 @@ void sqlite_bind(struct sqlite_database *database, struct sqlite_statement *stat
     }
 }
 
-void sqlite_parameters_init(void)
+void sqlite_parameters_define(void)
 {
     id_to_s = rb_intern("to_s");
     id_to_f = rb_intern("to_f");
@@ -198,7 +198,7 @@ void sqlite_parameters_init(void)
     id_zero = rb_intern("zero?");
 }
 
-void sqlite_parameters_classes(void)
+void sqlite_parameters_load_classes(void)
 {
     cDate = db_class("Date");
     cDateTime = db_class("DateTime");

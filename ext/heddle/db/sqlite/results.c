@@ -180,7 +180,7 @@ static struct db_operations operations = {.is_plain = sqlite_is_plain,
                                           .may_run = may_run,
                                           .run = database_run};
 
-void sqlite_results_init(void)
+void sqlite_results_define(void)
 {
     db_operations_of(sqlite_cDatabase, &operations);
     rb_define_method(sqlite_cDatabase, "run", database_run, 2);
@@ -189,9 +189,9 @@ void sqlite_results_init(void)
     rb_define_method(sqlite_cDatabase, "fetch_rows", database_fetch_rows, 2);
 }
 
-void sqlite_results_classes(void)
+void sqlite_results_load_classes(void)
 {
-    db_result_classes();
+    db_result_load_classes();
     cResult = db_class("Heddle::DB::SQLite::Result");
     eStatementClosed = db_class("Heddle::DB::StatementClosed");
 }

@@ -343,7 +343,7 @@ static VALUE prepared_tail(VALUE self)
     return tail ? SIZET2NUM(tail) : Qnil;
 }
 
-void sqlite_statements_init(void)
+void sqlite_statements_define(void)
 {
     id_set_seconds = rb_intern("seconds=");
     kind_names[SQLITE_PLAIN] = rb_intern("plain");

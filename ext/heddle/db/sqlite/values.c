@@ -260,7 +260,7 @@ VALUE sqlite_row(struct sqlite_database *database, struct sqlite_statement *stat
     return row;
 }
 
-void sqlite_values_init(void)
+void sqlite_values_define(void)
 {
     id_jd = rb_intern("jd");
     id_day = rb_intern("day");
@@ -269,7 +269,7 @@ void sqlite_values_init(void)
     id_local = rb_intern("local");
 }
 
-void sqlite_values_classes(void)
+void sqlite_values_load_classes(void)
 {
     cDate = rb_path2class("Date");
     cDuration = rb_path2class("Heddle::DB::Duration");
