@@ -68,7 +68,7 @@ bool scope_abandoned(const struct scope *scope)
 // Only Ruby knows which fiber has resumed which (Enumerator#next and C extensions resume without a method), and tells
 // it in one place only: the end of Fiber#to_s, "#<Fiber:0x… path:line (suspended by resuming)>". Only the end counts,
 // because a path stands before it.
-static bool ends_with(VALUE description, const char *state)
+static bool scope_fiber_ends_with(VALUE description, const char *state)
 {
     long length = (long)strlen(state);
     const char *end = RSTRING_PTR(description) + RSTRING_LEN(description);
@@ -86,8 +86,9 @@ bool scope_other_fiber_suspended(const struct scope *scope)
     if (fiber == (waits ? chain->waiting : rb_fiber_current())) return false;
     if (!RTEST(rb_fiber_alive_p(fiber))) return true;
     VALUE description = rb_funcall(fiber_to_s, id_bind_call, 1, fiber);
-    return ends_with(description,
-                     " (suspended)>"); // not "(suspended by resuming)", nor "(resumed)": asked from another thread
+    return scope_fiber_ends_with(
+        description,
+        " (suspended)>"); // not "(suspended by resuming)", nor "(resumed)": asked from another thread
 }
 
 void Init_heddle_scope_fiber(void)

@@ -7,7 +7,7 @@ static inline bool earlier(const struct timer *a, const struct timer *b)
     return a->at < b->at || (a->at == b->at && a->order < b->order);
 }
 
-static inline void put(struct timer_heap *heap, uint32_t index, struct timer *timer)
+static inline void timer_put(struct timer_heap *heap, uint32_t index, struct timer *timer)
 {
     heap->nodes[index] = timer;
     timer->index = index + 1;
@@ -18,10 +18,10 @@ static void sift_up(struct timer_heap *heap, uint32_t index, struct timer *timer
     while (index > 0) {
         uint32_t parent = (index - 1) / ARITY;
         if (!earlier(timer, heap->nodes[parent])) break;
-        put(heap, index, heap->nodes[parent]);
+        timer_put(heap, index, heap->nodes[parent]);
         index = parent;
     }
-    put(heap, index, timer);
+    timer_put(heap, index, timer);
 }
 
 static void sift_down(struct timer_heap *heap, uint32_t index, struct timer *timer)
@@ -35,10 +35,10 @@ static void sift_down(struct timer_heap *heap, uint32_t index, struct timer *tim
             if (earlier(heap->nodes[child], heap->nodes[least])) least = child;
         }
         if (!earlier(heap->nodes[least], timer)) break;
-        put(heap, index, heap->nodes[least]);
+        timer_put(heap, index, heap->nodes[least]);
         index = least;
     }
-    put(heap, index, timer);
+    timer_put(heap, index, timer);
 }
 
 void timer_add(struct timer_heap *heap, struct timer *timer, deadline_t at)

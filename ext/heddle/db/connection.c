@@ -142,7 +142,7 @@ static bool is_forked(const struct connection *connection)
     return RTEST(rb_funcall(connection->driver, rb_intern("forked?"), 0));
 }
 
-static bool in_transaction(const struct connection *connection)
+static bool db_in_transaction(const struct connection *connection)
 {
     if (connection->operations) return connection->operations->in_transaction(connection->native);
     return RTEST(rb_funcall(connection->driver, rb_intern("in_transaction?"), 0));
@@ -241,7 +241,7 @@ static VALUE let_next(VALUE argument)
 }
 
 // Other callers get Busy until the connection knows whether it stays open; a second exception may arrive meanwhile.
-static VALUE end_exchange(VALUE argument)
+static VALUE db_end_exchange(VALUE argument)
 {
     if (((struct connection_exchange *)argument)->complete) return let_next(argument);
     return rb_ensure(tell_connection, argument, let_next, argument);
@@ -258,7 +258,7 @@ static VALUE run_exchange(struct connection_exchange *exchange)
         check_caller(connection);
     connection->state = IN_EXCHANGE;
     exchange->late = deadline_in(connection->span);
-    VALUE value = rb_ensure(exchange_body, (VALUE)exchange, end_exchange, (VALUE)exchange);
+    VALUE value = rb_ensure(exchange_body, (VALUE)exchange, db_end_exchange, (VALUE)exchange);
     RB_GC_GUARD(exchange->self);
     return value;
 }
@@ -308,7 +308,7 @@ static VALUE check_transaction(VALUE self, VALUE kind, VALUE sql)
 static VALUE record_state(VALUE self)
 {
     struct connection *connection = connection_of(self);
-    if (in_block(connection) && NIL_P(connection->failure) && !in_transaction(connection))
+    if (in_block(connection) && NIL_P(connection->failure) && !db_in_transaction(connection))
         RB_OBJ_WRITE(self, &connection->failure, rb_interned_str_cstr("the server ended it"));
     return Qnil;
 }
@@ -366,7 +366,7 @@ static bool keeps_now(const struct connection *connection, bool virtual)
 {
     if (virtual) return connection->caching != CACHING_NEVER;
     return connection->caching == CACHING_ALWAYS ||
-           (connection->caching == CACHING_IN_TRANSACTIONS && in_transaction(connection));
+           (connection->caching == CACHING_IN_TRANSACTIONS && db_in_transaction(connection));
 }
 
 /* @api private connection.perform(sql, arguments, watch, virtual) -> Result. Runs a statement, within an exchange. */
@@ -450,7 +450,7 @@ static VALUE busy_p(VALUE self)
 }
 
 /* @api private connection.reserve: within an exchange. Nobody else may use the connection until #leave. */
-static VALUE reserve(VALUE self)
+static VALUE db_reserve(VALUE self)
 {
     connection_of(self)->state = RESERVED;
     return self;
@@ -510,7 +510,7 @@ static VALUE watched_p(VALUE klass)
 }
 
 /* @api private Connection.watch: from now on somebody is told of statements. */
-static VALUE watch(VALUE klass)
+static VALUE db_watch(VALUE klass)
 {
     watched = true;
     return klass;
@@ -526,7 +526,7 @@ void db_connection_define(VALUE db)
     rb_undef_method(connection, "initialize_copy");
     rb_define_singleton_method(connection, "holder", connection_holder, 0);
     rb_define_singleton_method(connection, "watched?", watched_p, 0);
-    rb_define_singleton_method(connection, "watch", watch, 0);
+    rb_define_singleton_method(connection, "watch", db_watch, 0);
     rb_define_method(connection, "run_statement", run_statement, 3);
     rb_define_method(connection, "plain?", plain_p, 1);
     rb_define_private_method(connection, "attach", attach, -1);
@@ -538,7 +538,7 @@ void db_connection_define(VALUE db)
     rb_define_private_method(connection, "checked", checked, 2);
     rb_define_private_method(connection, "record_state", record_state, 0);
     rb_define_private_method(connection, "busy?", busy_p, 0);
-    rb_define_private_method(connection, "reserve", reserve, 0);
+    rb_define_private_method(connection, "reserve", db_reserve, 0);
     rb_define_private_method(connection, "leave", leave_reserved, 0);
     rb_define_private_method(connection, "returned=", set_returned, 1);
     rb_define_private_method(connection, "notifying=", set_notifying, 1);

@@ -87,7 +87,7 @@ bool db_protocol_is_closed(VALUE protocol)
     return db_protocol_forked(closed) || stream_is_closed(closed->stream);
 }
 
-static void leave(struct db_protocol *protocol)
+static void db_leave(struct db_protocol *protocol)
 {
     protocol->state = DB_PROTOCOL_IDLE; // a fiber or thread of the parent runs the exchange
     if (!stream_is_closed(protocol->stream))
@@ -98,7 +98,7 @@ RBIMPL_ATTR_NORETURN()
 static void refuse_child(struct db_protocol *protocol)
 {
     VALUE peer = peer_of(protocol);
-    leave(protocol);
+    db_leave(protocol);
     rb_raise(rb_path2class("Heddle::DB::ConnectionLost"),
              "this connection to %" PRIsVALUE " belongs to the parent process, and is closed in this one: "
              "connect again in the child, or use a Heddle::DB::Pool, which does that by itself",
@@ -170,7 +170,7 @@ void db_exchange_begin(struct db_exchange *exchange, struct db_protocol *protoco
     exchange->bounded = true;
 }
 
-static VALUE run_body(VALUE argument)
+static VALUE db_run_body(VALUE argument)
 {
     struct db_exchange *exchange = (struct db_exchange *)argument;
     VALUE result = exchange->body(exchange);
@@ -178,7 +178,7 @@ static VALUE run_body(VALUE argument)
     return result;
 }
 
-static VALUE end_exchange(VALUE argument)
+static VALUE protocol_end_exchange(VALUE argument)
 {
     struct db_exchange *exchange = (struct db_exchange *)argument;
     struct db_protocol *protocol = exchange->protocol;
@@ -200,7 +200,7 @@ static VALUE end_exchange(VALUE argument)
 VALUE db_exchange_run(struct db_exchange *exchange, void (*ended)(struct db_exchange *exchange))
 {
     exchange->ended = ended;
-    return rb_ensure(run_body, (VALUE)exchange, end_exchange, (VALUE)exchange);
+    return rb_ensure(db_run_body, (VALUE)exchange, protocol_end_exchange, (VALUE)exchange);
 }
 
 // ---- methods
@@ -257,7 +257,7 @@ static VALUE forked_p(VALUE self)
  *
  * Returns whether the connection is closed, or belongs to a parent process.
  */
-static VALUE closed_p(VALUE self)
+static VALUE db_closed_p(VALUE self)
 {
     return db_protocol_is_closed(self) ? Qtrue : Qfalse;
 }
@@ -276,7 +276,7 @@ static VALUE unfinished_p(VALUE self)
    server. */
 static VALUE leave_parent(VALUE self)
 {
-    leave(protocol_of(self));
+    db_leave(protocol_of(self));
     return Qnil;
 }
 
@@ -303,7 +303,7 @@ void Init_heddle_db(void)
     rb_define_method(protocol, "busy?", busy_p, 0);
     rb_define_method(protocol, "owed", owed, 0);
     rb_define_method(protocol, "forked?", forked_p, 0);
-    rb_define_method(protocol, "closed?", closed_p, 0);
+    rb_define_method(protocol, "closed?", db_closed_p, 0);
     rb_define_method(protocol, "unfinished?", unfinished_p, 0);
     rb_define_method(protocol, "leave", leave_parent, 0);
     rb_define_method(protocol, "closes", closes, 0);

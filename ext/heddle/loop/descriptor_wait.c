@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 
-static int look(struct loop *loop, int descriptor, short events)
+static int descriptor_wait_look(struct loop *loop, int descriptor, short events)
 {
     struct pollfd now = {.fd = descriptor, .events = events};
     loop->statistics.system_calls++;
@@ -35,7 +35,7 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     // timeout asks for the current state: so poll first. If something is pending for the task, a wait would raise; the
     // poll avoids that where no wait is needed.
     if (span == 0 || (events & POLLOUT) || owner_pending(loop->owner)) {
-        int found = look(loop, descriptor, events);
+        int found = descriptor_wait_look(loop, descriptor, events);
         if (found || span == 0) {
             loop_use_budget(loop);
             return found;
@@ -51,5 +51,5 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
     if (parking.error) return -parking.error;
     if (parking.completed) return parking.revents;
     // Fibers that were ready earlier ran between the timer's end and now, and may have written.
-    return look(loop, descriptor, events);
+    return descriptor_wait_look(loop, descriptor, events);
 }

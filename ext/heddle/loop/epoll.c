@@ -31,7 +31,7 @@ struct epoll {
     struct epoll_event events[EVENTS];
 };
 
-static int probe(void)
+static int epoll_probe(void)
 {
     int descriptor = epoll_create1(EPOLL_CLOEXEC);
     if (descriptor < 0) return errno;
@@ -110,7 +110,7 @@ static int epoll_arm(void *state, struct loop_wait *wait, short asked)
     return error;
 }
 
-static void disarm(void *state, struct loop_wait *wait, bool last)
+static void epoll_disarm(void *state, struct loop_wait *wait, bool last)
 {
     // Makes no system call: the registration may fire once more and wakes nobody.
     (void)state, (void)wait, (void)last;
@@ -122,7 +122,7 @@ static bool keep_time(struct epoll *epoll, int64_t timeout, deadline_t until)
     return timerfd_suffices(&epoll->timer, timeout, until) || timerfd_set(&epoll->timer, timeout, until);
 }
 
-static void closing(void *state, int descriptor)
+static void epoll_closing(void *state, int descriptor)
 {
     // The kernel will not know the next file with this number: arm must begin with ADD instead of a useless MOD. If the
     // descriptor is not closed after all, ADD fails with EEXIST, and arm uses MOD.
@@ -191,7 +191,7 @@ static int epoll_collect(void *state, struct poller *poller)
     return found;
 }
 
-const struct backend backend_epoll = {"epoll", probe,   open_epoll, close_epoll,  epoll_arm,
-                                      disarm,  closing, wait_epoll, epoll_collect};
+const struct backend backend_epoll = {"epoll",      epoll_probe,   open_epoll, close_epoll,  epoll_arm,
+                                      epoll_disarm, epoll_closing, wait_epoll, epoll_collect};
 
 #endif

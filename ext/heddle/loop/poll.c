@@ -18,12 +18,12 @@ struct poll_set {
     int found;
 };
 
-static int probe(void)
+static int poll_probe(void)
 {
     return 0;
 }
 
-static void reserve(struct poll_set *set)
+static void poll_reserve(struct poll_set *set)
 {
     if (set->count < set->capacity) return;
     nfds_t capacity = set->capacity ? set->capacity * 2 : 64;
@@ -34,7 +34,7 @@ static void reserve(struct poll_set *set)
 static void *open_set(int wakeup_descriptor)
 {
     struct poll_set *set = ZALLOC(struct poll_set);
-    reserve(set);
+    poll_reserve(set);
     set->asked[0] = (struct pollfd){.fd = wakeup_descriptor, .events = POLLIN};
     set->count = 1;
     return set;
@@ -74,7 +74,7 @@ static int poll_arm(void *state, struct loop_wait *wait, short asked)
     struct poll_set *set = state;
     nfds_t *index = index_of(set, wait->descriptor);
     if (!*index) {
-        reserve(set);
+        poll_reserve(set);
         *index = set->count++;
         set->asked[*index] = (struct pollfd){.fd = wait->descriptor};
     }
@@ -82,7 +82,7 @@ static int poll_arm(void *state, struct loop_wait *wait, short asked)
     return 0;
 }
 
-static void disarm(void *state, struct loop_wait *wait, bool last)
+static void poll_disarm(void *state, struct loop_wait *wait, bool last)
 {
     struct poll_set *set = state;
     if (!last) return; // what only this wait asked for may end one poll more
@@ -145,5 +145,5 @@ static int poll_collect(void *state, struct poller *poller)
     return found;
 }
 
-const struct backend backend_poll = {"poll", probe, open_set, close_set,   poll_arm,
-                                     disarm, NULL,  wait_set, poll_collect};
+const struct backend backend_poll = {"poll",      poll_probe, open_set, close_set,   poll_arm,
+                                     poll_disarm, NULL,       wait_set, poll_collect};

@@ -55,7 +55,7 @@ static int setup(struct io_uring *ring, unsigned entries)
     return -error;
 }
 
-static int probe(void)
+static int uring_probe(void)
 {
     struct io_uring ring;
     int error = setup(&ring, ENTRIES); // as large as the real ring: locked memory may be short
@@ -156,7 +156,7 @@ static int uring_arm(void *state, struct loop_wait *wait, short asked)
     return 0;
 }
 
-static void disarm(void *state, struct loop_wait *wait, bool last)
+static void uring_disarm(void *state, struct loop_wait *wait, bool last)
 {
     (void)last;
     // The kernel's poll holds the file open until it is removed: without the removal a closed socket sends no FIN.
@@ -165,7 +165,7 @@ static void disarm(void *state, struct loop_wait *wait, bool last)
 
 // A close that follows an interrupted wait reaches the peer at once, as it does without a ring: what this thread then
 // sends on another connection must not arrive before it. (Redis gives a value to a blocked client that is gone.)
-static void closing(void *state, int descriptor)
+static void uring_closing(void *state, int descriptor)
 {
     (void)descriptor;
     struct uring *uring = state;
@@ -281,7 +281,7 @@ static int uring_collect(void *state, struct poller *poller)
     return found;
 }
 
-const struct backend backend_uring = {"uring", probe,   open_uring, close_uring,  uring_arm,
-                                      disarm,  closing, wait_uring, uring_collect};
+const struct backend backend_uring = {"uring",      uring_probe,   open_uring, close_uring,  uring_arm,
+                                      uring_disarm, uring_closing, wait_uring, uring_collect};
 
 #endif

@@ -67,7 +67,7 @@ struct memcached_client *memcached_client_of(VALUE self)
 
 // ---- keys
 
-static enum memcached_key kind_of(VALUE key)
+static enum memcached_key memcached_kind_of(VALUE key)
 {
     return memcached_key((const uint8_t *)RSTRING_PTR(key), (size_t)RSTRING_LEN(key));
 }
@@ -87,7 +87,7 @@ VALUE memcached_wire_key(const struct memcached_client *client, VALUE self, VALU
     VALUE prefix = client->prefix;
     if (!NIL_P(prefix) && RB_TYPE_P(key, T_STRING) && RSTRING_LEN(key) > 0) {
         VALUE whole = RSTRING_LEN(prefix) ? joined(prefix, key) : key;
-        if (kind_of(whole) <= MEMCACHED_KEY_ENCODED) return whole;
+        if (memcached_kind_of(whole) <= MEMCACHED_KEY_ENCODED) return whole;
     }
     key = rb_funcall(self, id_wire_key, 1, key);
     StringValue(key);
@@ -210,7 +210,7 @@ static VALUE key_fits_p(VALUE klass, VALUE key)
 {
     (void)klass;
     StringValue(key);
-    return kind_of(key) <= MEMCACHED_KEY_ENCODED ? Qtrue : Qfalse;
+    return memcached_kind_of(key) <= MEMCACHED_KEY_ENCODED ? Qtrue : Qfalse;
 }
 
 void memcached_client_define(VALUE klass)

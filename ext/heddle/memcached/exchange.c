@@ -29,7 +29,7 @@ static VALUE attempt(VALUE argument)
     return Qnil;
 }
 
-static bool is_a(VALUE error, VALUE klass)
+static bool memcached_is_a(VALUE error, VALUE klass)
 {
     return RTEST(rb_obj_is_kind_of(error, klass));
 }
@@ -51,10 +51,12 @@ static VALUE leased_attempt(VALUE argument)
 bool memcached_is_failure(VALUE error)
 {
     if (SPECIAL_CONST_P(error) || RB_BUILTIN_TYPE(error) == RUBY_T_IMEMO) return false;
-    if (is_a(error, rb_eIOError) || is_a(error, rb_eSystemCallError)) return true;
-    if (is_a(error, rb_path2class("Timeout::Error")) || is_a(error, rb_path2class("SocketError"))) return true;
+    if (memcached_is_a(error, rb_eIOError) || memcached_is_a(error, rb_eSystemCallError)) return true;
+    if (memcached_is_a(error, rb_path2class("Timeout::Error")) || memcached_is_a(error, rb_path2class("SocketError")))
+        return true;
     // Loaded with the first stream that uses TLS.
-    return rb_const_defined(rb_cObject, rb_intern("OpenSSL")) && is_a(error, rb_path2class("OpenSSL::SSL::SSLError"));
+    return rb_const_defined(rb_cObject, rb_intern("OpenSSL")) &&
+           memcached_is_a(error, rb_path2class("OpenSSL::SSL::SSLError"));
 }
 
 /* @api private Heddle::Memcached::Failure === error */
@@ -73,14 +75,14 @@ void memcached_failure_define(VALUE klass)
 bool memcached_failed_by_caller(const struct lease *lease, bool interrupted, VALUE error)
 {
     // Our own deadline around a connect raises into waits, too.
-    if (is_a(error, rb_path2class("Timeout::Error")))
+    if (memcached_is_a(error, rb_path2class("Timeout::Error")))
         return deadline_now() < lease->limit || deadline_in_force() < lease->limit;
     return interrupted || deadline_raised(error); // by Timeout.timeout(seconds, error)
 }
 
 bool memcached_in_time(VALUE error, deadline_t until)
 {
-    if (is_a(error, rb_path2class("Timeout::Error"))) return false; // the time is over, ours or the caller's
+    if (memcached_is_a(error, rb_path2class("Timeout::Error"))) return false; // the time is over, ours or the caller's
     return until == DEADLINE_NEVER || deadline_now() < until;
 }
 

@@ -56,7 +56,7 @@ static VALUE ask_end(VALUE argument)
  * @api private server.ask(request, seconds) -> Array of String. The texts of the reply's lines; empty for OK. The
  * request is a whole line.
  */
-static VALUE ask(VALUE self, VALUE request, VALUE seconds)
+static VALUE text_ask(VALUE self, VALUE request, VALUE seconds)
 {
     struct asking asking = {
         .lease = memcached_lease_of(memcached_server_of(self)), .lines = rb_ary_new(), .error = Qnil};
@@ -69,5 +69,5 @@ static VALUE ask(VALUE self, VALUE request, VALUE seconds)
 
 void memcached_text_define(VALUE klass)
 {
-    rb_define_method(klass, "ask", ask, 2);
+    rb_define_method(klass, "ask", text_ask, 2);
 }

@@ -128,7 +128,7 @@ static void read_chunked(struct net_http_io *io, size_t limit, VALUE destination
 }
 
 // The field's single value; nil if the field is absent, Qundef if it has several values.
-static VALUE value_of(VALUE header, VALUE name)
+static VALUE net_http_value_of(VALUE header, VALUE name)
 {
     VALUE values = rb_hash_lookup(header, name);
     if (NIL_P(values)) return Qnil;
@@ -145,12 +145,12 @@ static enum framing framing_of(VALUE self, uint64_t *length)
     if (!RB_TYPE_P(header, T_HASH) || !NIL_P(rb_hash_lookup(header, content_range))) return FOR_STOCK;
     if (RTEST(rb_attr_get(self, iv_decode_content)) && !NIL_P(rb_hash_lookup(header, content_encoding)))
         return FOR_STOCK;
-    VALUE coding = value_of(header, transfer_encoding);
+    VALUE coding = net_http_value_of(header, transfer_encoding);
     if (coding == Qundef) return FOR_STOCK;
     if (!NIL_P(coding)) {
         return RSTRING_LEN(coding) == 7 && strncasecmp(RSTRING_PTR(coding), "chunked", 7) == 0 ? CHUNKED : FOR_STOCK;
     }
-    VALUE digits = value_of(header, content_length);
+    VALUE digits = net_http_value_of(header, content_length);
     if (NIL_P(digits)) return TO_THE_END;
     if (digits == Qundef) return FOR_STOCK;
     const uint8_t *at = (const uint8_t *)RSTRING_PTR(digits);

@@ -31,7 +31,7 @@ static bool writes_in_c(VALUE object)
     return NIL_P(location_of(object, "<<")) && NIL_P(location_of(object, "write"));
 }
 
-static bool ends_with(VALUE string, const char *end)
+static bool net_http_ends_with(VALUE string, const char *end)
 {
     size_t length = strlen(end);
     return RB_TYPE_P(string, T_STRING) && (size_t)RSTRING_LEN(string) >= length &&
@@ -42,7 +42,7 @@ static bool ends_with(VALUE string, const char *end)
 static bool hands_on_to_file(VALUE object)
 {
     VALUE location = location_of(object, "<<");
-    if (!RB_TYPE_P(location, T_ARRAY) || !ends_with(rb_ary_entry(location, 0), "/delegate.rb")) return false;
+    if (!RB_TYPE_P(location, T_ARRAY) || !net_http_ends_with(rb_ary_entry(location, 0), "/delegate.rb")) return false;
     VALUE file = rb_funcall(object, rb_intern("__getobj__"), 0);
     return RB_TYPE_P(file, T_FILE) && writes_in_c(file);
 }

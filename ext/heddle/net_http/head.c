@@ -23,7 +23,7 @@ static void head_settle(struct reader *reader)
 }
 
 // The next line, with its "\n" unless the file ends first. Points into @rbuf: valid until anything else runs.
-static struct wire_http_span next_line(struct reader *reader, bool ignore_eof)
+static struct wire_http_span net_http_next_line(struct reader *reader, bool ignore_eof)
 {
     size_t seen = 0;
     for (;;) {
@@ -132,7 +132,7 @@ static void read_fields(struct reader *reader, VALUE response, VALUE header)
     size_t left = reader->limit;
     bool takes_all = net_http_library_takes_fields(library);
     for (;;) {
-        struct wire_http_span line = next_line(reader, true);
+        struct wire_http_span line = net_http_next_line(reader, true);
         if (line.length > left) {
             head_settle(reader);
             rb_raise(library->bad_response, "response header too large");
@@ -180,7 +180,7 @@ static VALUE read_new(VALUE self, VALUE socket)
     }
     if (net_http_io_pending(&io).length) net_http_io_use_budget(&io, 0); // any number of interim responses may be there
     struct reader reader = {.io = &io, .limit = limit};
-    struct wire_http_span line = next_line(&reader, false);
+    struct wire_http_span line = net_http_next_line(&reader, false);
     net_http_exchange_answered(socket);
     size_t length = wire_http_chopped(line.at, line.length);
     struct wire_http_status status;

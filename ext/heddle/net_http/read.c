@@ -39,7 +39,7 @@ static void arrived(struct target *target, size_t count)
 }
 
 // The String has room for the bytes.
-static void append(struct target *target, const void *bytes, size_t count)
+static void net_http_append(struct target *target, const void *bytes, size_t count)
 {
     memcpy(RSTRING_END(target->string), bytes, count);
     arrived(target, count);
@@ -90,7 +90,7 @@ static void receive_tls(struct target *target)
         target->ended = true;
     } else if (RB_TYPE_P(got, T_STRING)) {
         net_http_growth_make_room(&target->growth, target->left, (size_t)RSTRING_LEN(got));
-        append(target, RSTRING_PTR(got), (size_t)RSTRING_LEN(got));
+        net_http_append(target, RSTRING_PTR(got), (size_t)RSTRING_LEN(got));
         budget_spend((size_t)RSTRING_LEN(got));
     } else {
         net_http_io_wait_to_read(target->io, net_http_tls_awaited(got));
@@ -147,7 +147,7 @@ static bool read_into_string(struct net_http_io *io, uint64_t length, VALUE stri
     if (here > length) here = (size_t)length;
     target.growth = net_http_growth_begin(string, length, here);
     if (here) {
-        append(&target, net_http_io_pending(io).at, here); // asked again: `string` might be @rbuf
+        net_http_append(&target, net_http_io_pending(io).at, here); // asked again: `string` might be @rbuf
         net_http_io_consume(io, here);
     }
     if (target.left == 0) {

@@ -69,7 +69,7 @@ struct net_http_growth net_http_growth_begin(VALUE string, uint64_t length, size
     return growth;
 }
 
-static size_t reserve(struct net_http_growth *growth, uint64_t left, size_t least)
+static size_t net_http_reserve(struct net_http_growth *growth, uint64_t left, size_t least)
 {
     VALUE string = growth->string;
     if (left == UINT64_MAX) {
@@ -92,14 +92,14 @@ size_t net_http_growth_room(struct net_http_growth *growth, uint64_t left)
 {
     size_t least = 1, length = (size_t)RSTRING_LEN(growth->string), room = net_http_string_room(growth->string);
     if (left == UINT64_MAX) least = length > LEAST_UNKNOWN ? smaller(length, LARGEST_RESERVE) : LEAST_UNKNOWN;
-    if (room < least || room < PAGE) return reserve(growth, left, least);
+    if (room < least || room < PAGE) return net_http_reserve(growth, left, least);
     rb_str_modify(growth->string);
     return room < left ? room : (size_t)left;
 }
 
 void net_http_growth_make_room(struct net_http_growth *growth, uint64_t left, size_t count)
 {
-    if (net_http_string_room(growth->string) < count) reserve(growth, left, count);
+    if (net_http_string_room(growth->string) < count) net_http_reserve(growth, left, count);
     net_http_string_make_room(growth->string, count);
 }
 

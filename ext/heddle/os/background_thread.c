@@ -46,7 +46,7 @@ struct unmasked {
     VALUE argument;
 };
 
-static VALUE call_body(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
+static VALUE background_thread_call_body(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
 {
     (void)unused, (void)argc, (void)argv, (void)blockarg;
     const struct unmasked *unmasked = (const struct unmasked *)argument;
@@ -56,7 +56,8 @@ static VALUE call_body(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
 VALUE background_thread_unmasked(VALUE (*body)(VALUE), VALUE argument)
 {
     struct unmasked unmasked = {body, argument};
-    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &everything_at_once, call_body, (VALUE)&unmasked);
+    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &everything_at_once, background_thread_call_body,
+                         (VALUE)&unmasked);
 }
 
 static VALUE settle_and_serve(VALUE argument)

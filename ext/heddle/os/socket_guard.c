@@ -32,7 +32,7 @@ static struct {
     unsigned fork_count;
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void prepare(void)
+static void socket_guard_prepare(void)
 {
     pthread_mutex_init(&watch.lock, NULL);
     native_condition_init(&watch.changed);
@@ -42,7 +42,7 @@ static void prepare(void)
 static void forget_parents_thread(void)
 {
     if (watch.fork_count == fork_count()) return;
-    prepare();
+    socket_guard_prepare();
     for (struct guard *guard = watch.guards; guard; guard = guard->next)
         guard->listed = false;
     watch.guards = NULL;
@@ -98,7 +98,7 @@ static void *watch_them(void *unused)
     return NULL;
 }
 
-static int start_thread(void)
+static int socket_guard_start_thread(void)
 {
     int error = native_thread_start(watch_them, 0);
     watch.running = error == 0;
@@ -176,7 +176,7 @@ static VALUE socket_guard_initialize(VALUE self, VALUE descriptor, VALUE seconds
     if (guard->deadline == DEADLINE_NEVER) return self;
     pthread_mutex_lock(&watch.lock);
     watch.last_begun = now;
-    int error = watch.running ? 0 : start_thread();
+    int error = watch.running ? 0 : socket_guard_start_thread();
     if (error == 0) {
         guard->listed = true;
         guard->next = watch.guards;
@@ -240,7 +240,7 @@ static VALUE release_now(VALUE self)
  */
 void Init_heddle_socket_guard(void)
 {
-    prepare();
+    socket_guard_prepare();
     VALUE cGuard = rb_define_class_under(heddle_module, "SocketGuard", rb_cObject);
     rb_define_alloc_func(cGuard, socket_guard_allocate);
     rb_define_method(cGuard, "initialize", socket_guard_initialize, 2);

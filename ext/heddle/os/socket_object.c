@@ -13,7 +13,7 @@ VALUE socket_take(VALUE klass, int *descriptor)
     return shim_new_socket(klass, descriptor, numeric);
 }
 
-static VALUE close_socket(VALUE socket)
+static VALUE socket_object_close_socket(VALUE socket)
 {
     return rb_funcall(socket, id_close, 0);
 }
@@ -23,7 +23,7 @@ void socket_discard(VALUE socket)
     int state = 0;
     // An interrupt inside close may leave the socket open.
     for (int i = 0; i < 3 && shim_open_descriptor(socket) >= 0; i++)
-        protect_next(close_socket, socket, &state);
+        protect_next(socket_object_close_socket, socket, &state);
     if (state) rb_jump_tag(state);
 }
 

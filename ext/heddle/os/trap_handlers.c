@@ -30,7 +30,7 @@ static VALUE handler_of(int signal_number, const struct sigaction *action)
     return handler;
 }
 
-static VALUE look(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused_too))
+static VALUE trap_handlers_look(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused_too))
 {
     (void)unused, (void)unused_too, (void)argc, (void)argv, (void)blockarg;
     for (int signal_number = 1; signal_number < SIGNALS; signal_number++) {
@@ -47,7 +47,7 @@ static VALUE look(RB_BLOCK_CALL_FUNC_ARGLIST(unused, unused_too))
 static VALUE look_without_thread_interrupts(VALUE unused)
 {
     (void)unused;
-    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &never, look, Qnil);
+    return rb_block_call(rb_cThread, id_handle_interrupt, 1, &never, trap_handlers_look, Qnil);
 }
 
 struct question {
@@ -58,7 +58,7 @@ struct question {
 
 static struct question *asked; // by the caller of trap_handlers_set, or NULL
 
-static void answer(void *unused)
+static void trap_handlers_answer(void *unused)
 {
     (void)unused;
     struct question *question = asked;
@@ -71,11 +71,11 @@ static void answer(void *unused)
 // Answers the question in a postponed job, during which Ruby runs no trap handler.
 static bool trap_handlers_ask(struct question *question)
 {
-    if (!shim_postpone(answer)) return false;
+    if (!shim_postpone(trap_handlers_answer)) return false;
     asked = question;
     rb_thread_check_ints(); // the job comes first, before anything that may raise
     // Already inside another job or a finalizer: Ruby runs no trap handler here, either.
-    if (asked == question) answer(NULL);
+    if (asked == question) trap_handlers_answer(NULL);
     return true;
 }
 

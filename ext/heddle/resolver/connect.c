@@ -293,14 +293,14 @@ static VALUE ignore_closed(VALUE unused, VALUE error)
     return Qnil;
 }
 
-static VALUE close_socket(VALUE socket)
+static VALUE connect_close_socket(VALUE socket)
 {
     return rb_rescue2(close_open_socket, socket, ignore_closed, Qnil, rb_eIOError, (VALUE)0);
 }
 
 static VALUE yield_or_return(VALUE socket)
 {
-    return rb_block_given_p() ? rb_ensure(rb_yield, socket, close_socket, socket) : socket;
+    return rb_block_given_p() ? rb_ensure(rb_yield, socket, connect_close_socket, socket) : socket;
 }
 
 // A class with its own initialize must run it.

@@ -133,7 +133,7 @@ static VALUE ask_again(VALUE unused)
  *
  * @api private
  */
-static VALUE within(VALUE self, VALUE filter)
+static VALUE connect_filter_within(VALUE self, VALUE filter)
 {
     (void)self;
     if (!in_main_ractor()) { // only false comes here
@@ -272,7 +272,7 @@ void Init_heddle_connect_filter(void)
     rb_define_singleton_method(mConnectFilter, "keep", keep, 1);
     rb_ext_ractor_safe(true); // every Ractor connects
     rb_define_singleton_method(mConnectFilter, "in_force", in_force_list, 0);
-    rb_define_singleton_method(mConnectFilter, "within", within, 1);
+    rb_define_singleton_method(mConnectFilter, "within", connect_filter_within, 1);
     rb_define_singleton_method(mConnectFilter, "time_over?", time_over_p, 1);
     rb_define_method(tcp, "initialize", tcp_socket_initialize, -1);
     rb_define_method(local, "initialize", unix_socket_initialize, -1);

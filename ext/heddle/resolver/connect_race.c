@@ -213,7 +213,7 @@ static void harvest(struct connect_race *race)
 }
 
 // A connect on loopback has ended by the time it returns. Returns whether any connect has ended.
-static bool look(struct connect_race *race)
+static bool connect_race_look(struct connect_race *race)
 {
     for (size_t i = 0; i < race->in_flight_count; i++)
         race->polled[i] = (struct pollfd){.fd = race->in_flight[i].descriptor, .events = POLLOUT};
@@ -263,7 +263,7 @@ static bool run(struct connect_race *race)
         }
         while (race->descriptor < 0 && may_start(race, now))
             start_attempt(race, &now);
-        if (race->descriptor < 0 && look(race) && race->descriptor < 0) continue;
+        if (race->descriptor < 0 && connect_race_look(race) && race->descriptor < 0) continue;
         if (race->descriptor >= 0) return true;
         if (!looking_up(race) && addresses_left(race) == 0 && race->in_flight_count == 0) {
             if (race->failure == RACE_REFUSED && now >= race->connect_until) race->failure = RACE_TIMEOUT;

@@ -26,7 +26,7 @@ struct watched {
 
 static struct watched hosts = {.path = "/etc/hosts"}, nsswitch = {.path = "/etc/nsswitch.conf"};
 
-static bool same(const struct stat *one, const struct stat *other)
+static bool hosts_file_same(const struct stat *one, const struct stat *other)
 {
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino && one->st_size == other->st_size &&
            portable_same_mtime(one, other);
@@ -60,7 +60,7 @@ static const char *contents(struct watched *file)
         file->known = false;
         return NULL;
     }
-    if (file->known && same(&now, &file->seen)) return file->text;
+    if (file->known && hosts_file_same(&now, &file->seen)) return file->text;
     free(file->text);
     file->text = now.st_size <= LARGEST ? read_whole(file->path, (size_t)now.st_size) : NULL;
     file->seen = now;
@@ -82,7 +82,7 @@ static const char *word_end(const char *at)
     return at;
 }
 
-static const char *next_line(const char *at)
+static const char *hosts_file_next_line(const char *at)
 {
     at += strcspn(at, "\n");
     return *at ? at + 1 : at;
@@ -96,7 +96,7 @@ static bool word_is(const char *from, const char *to, const char *word)
 // Returns whether nsswitch.conf asks the hosts file first, and accepts its answer as final.
 static bool asked_first(const char *text)
 {
-    for (const char *line = text; *line; line = next_line(line)) {
+    for (const char *line = text; *line; line = hosts_file_next_line(line)) {
         const char *at = skip_blanks(line);
         if (strncmp(at, "hosts:", 6) != 0) continue;
         at = skip_blanks(at + 6);
@@ -138,7 +138,7 @@ enum { MOST = 64 };
 // Appends the addresses of one family to those already found.
 static size_t collect(const char *text, const char *name, int family, struct socket_address *found, size_t count)
 {
-    for (const char *line = text; *line && count < MOST; line = next_line(line)) {
+    for (const char *line = text; *line && count < MOST; line = hosts_file_next_line(line)) {
         const char *at = skip_blanks(line), *end = word_end(at);
         struct socket_address address;
         if (end == at || !line_names(end, name) || !parse_address(at, end, &address)) continue;

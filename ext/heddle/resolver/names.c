@@ -47,7 +47,7 @@ static VALUE ask_end(VALUE argument)
     return Qnil;
 }
 
-static VALUE ask(struct loop *loop, struct lookup *lookup, VALUE (*result)(const struct answer *answer))
+static VALUE names_ask(struct loop *loop, struct lookup *lookup, VALUE (*result)(const struct answer *answer))
 {
     if (!lookup) rb_memerror();
     struct asking asking = {.waiter = {.loop = loop}, .lookup = lookup, .result = result};
@@ -105,7 +105,7 @@ VALUE names_addresses(struct loop *loop, VALUE host)
         loop_use_budget(loop);
         return texts;
     }
-    return ask(loop, lookup_name(name, AF_UNSPEC), addresses_found);
+    return names_ask(loop, lookup_name(name, AF_UNSPEC), addresses_found);
 }
 
 // ---- addresses to names
@@ -119,9 +119,9 @@ static VALUE name_found(const struct answer *answer)
 VALUE names_of_address(struct loop *loop, VALUE address, int flags)
 {
     StringValue(address);
-    return ask(loop,
-               lookup_address((const struct sockaddr *)RSTRING_PTR(address), (socklen_t)RSTRING_LEN(address), flags),
-               name_found);
+    return names_ask(
+        loop, lookup_address((const struct sockaddr *)RSTRING_PTR(address), (socklen_t)RSTRING_LEN(address), flags),
+        name_found);
 }
 
 /*

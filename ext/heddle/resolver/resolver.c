@@ -364,7 +364,7 @@ static void *look_up(void *unused)
 }
 
 // Returns 0 or an errno. Call it with the lock held.
-static int start_thread(void)
+static int resolver_start_thread(void)
 {
     int error = native_thread_start(look_up, STACK_BYTES);
     if (error == 0) pool.threads++;
@@ -372,7 +372,7 @@ static int start_thread(void)
 }
 
 // Starts threads for queued jobs when other jobs turn out to be slow.
-static void *watch(void *unused)
+static void *resolver_watch(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&pool.lock);
@@ -380,7 +380,7 @@ static void *watch(void *unused)
         deadline_t now = deadline_now();
         find_slow(now);
         for (int wanted = pool.queued - pool.idle; wanted > 0 && thread_allowed(); wanted--) {
-            if (start_thread()) break;
+            if (resolver_start_thread()) break;
         }
         int64_t left = pool.quick_head ? pool.quick_head->started + SLOW - now : SLOW;
         struct timespec span = {.tv_nsec = left < SLOW / 50 ? SLOW / 50 : left < SLOW ? left : SLOW - 1};
@@ -399,8 +399,9 @@ static int find_thread(void)
 {
     if (pool.queued < pool.idle) return 0;
     if (pool.threads >= THREADS) find_slow(deadline_now());
-    if (thread_allowed()) return start_thread();
-    if (!pool.watched && pool.threads < ALL_THREADS) pool.watched = native_thread_start(watch, STACK_BYTES) == 0;
+    if (thread_allowed()) return resolver_start_thread();
+    if (!pool.watched && pool.threads < ALL_THREADS)
+        pool.watched = native_thread_start(resolver_watch, STACK_BYTES) == 0;
     return 0;
 }
 

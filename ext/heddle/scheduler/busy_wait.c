@@ -150,7 +150,7 @@ static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
  *
  * @api private
  */
-static VALUE call(VALUE self, VALUE count)
+static VALUE busy_wait_call(VALUE self, VALUE count)
 {
     struct busy_wait *busy = busy_of(self);
     int tries = NUM2INT(count);
@@ -201,7 +201,7 @@ void Init_heddle_busy_wait(void)
     VALUE cBusyWait = rb_define_class_under(heddle_module, "BusyWait", rb_cObject);
     rb_define_alloc_func(cBusyWait, busy_wait_allocate);
     rb_define_method(cBusyWait, "initialize", busy_wait_initialize, 1);
-    rb_define_method(cBusyWait, "call", call, 1);
+    rb_define_method(cBusyWait, "call", busy_wait_call, 1);
     rb_define_method(cBusyWait, "settle", busy_wait_settle, 0);
     rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("BusyWait")));
 }

@@ -14,7 +14,7 @@ static VALUE call_within(struct scope *scope, VALUE (*body)(VALUE))
     return result;
 }
 
-static VALUE within(enum scope_kind kind, int64_t span)
+static VALUE deadline_methods_within(enum scope_kind kind, int64_t span)
 {
     return call_within(scope_new(kind, span), yield_nothing);
 }
@@ -45,7 +45,7 @@ static VALUE deadline(VALUE self, VALUE seconds)
     (void)self;
     if (!rb_block_given_p()) rb_raise(rb_eArgError, "Heddle.deadline needs a block: the work to finish in time");
     int64_t span = deadline_span(seconds);
-    return span == DEADLINE_NEVER ? rb_yield_values(0) : within(SCOPE_DEADLINE, span);
+    return span == DEADLINE_NEVER ? rb_yield_values(0) : deadline_methods_within(SCOPE_DEADLINE, span);
 }
 
 static VALUE yield_call(VALUE argument)
@@ -94,7 +94,7 @@ static VALUE shield(VALUE self, VALUE seconds)
     if (span == DEADLINE_NEVER)
         rb_raise(rb_eArgError,
                  "Heddle.shield needs a time limit, in seconds: nothing else could end a shielded block that waits");
-    return within(SCOPE_SHIELD, span);
+    return deadline_methods_within(SCOPE_SHIELD, span);
 }
 
 /*
@@ -108,7 +108,7 @@ static VALUE shield(VALUE self, VALUE seconds)
 static VALUE unlimited_shield(VALUE self)
 {
     (void)self;
-    return within(SCOPE_SHIELD, DEADLINE_NEVER);
+    return deadline_methods_within(SCOPE_SHIELD, DEADLINE_NEVER);
 }
 
 /*

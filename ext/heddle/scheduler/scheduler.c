@@ -144,7 +144,7 @@ static VALUE accept_posts(VALUE self)
 /*
  * call-seq: scheduler.closed? -> true or false
  */
-static VALUE closed_p(VALUE self)
+static VALUE scheduler_closed_p(VALUE self)
 {
     return loop_of(self)->closed ? Qtrue : Qfalse;
 }
@@ -470,7 +470,7 @@ void Init_heddle_scheduler(void)
     rb_define_method(heddle_cScheduler, "initialize", scheduler_initialize, 0);
     rb_define_method(heddle_cScheduler, "close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);
-    rb_define_method(heddle_cScheduler, "closed?", closed_p, 0);
+    rb_define_method(heddle_cScheduler, "closed?", scheduler_closed_p, 0);
     rb_define_method(heddle_cScheduler, "fiber", fiber, -1);
     rb_define_method(heddle_cScheduler, "yield", yield_to_others, 0); // an equipped class has its own answer
     error_kept_define();

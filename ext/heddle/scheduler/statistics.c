@@ -4,7 +4,7 @@
 #include "loop/loop.h"
 #include "task/task_loop.h"
 
-static void put(VALUE hash, const char *key, uint64_t value)
+static void statistics_put(VALUE hash, const char *key, uint64_t value)
 {
     rb_hash_aset(hash, ID2SYM(rb_intern(key)), ULL2NUM(value));
 }
@@ -18,7 +18,7 @@ static void put(VALUE hash, const char *key, uint64_t value)
  * before; +retired+ fibers. Current values: +tasks+ that have not ended, +idle+ fibers, +timers+. +longest_run+, a
  * Float: the most seconds that a fiber ran without parking; 0.0 unless #measure_runs= is on.
  */
-static VALUE statistics(VALUE self)
+static VALUE statistics_statistics(VALUE self)
 {
     static const char *const kinds[WAIT_KINDS] = {
         [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
@@ -26,21 +26,21 @@ static VALUE statistics(VALUE self)
     struct loop *loop = loop_of(self);
     const struct loop_statistics *counted = &loop->statistics;
     VALUE hash = rb_hash_new(), waits = rb_hash_new();
-    put(hash, "switches", counted->switches);
-    put(hash, "polls", counted->polls);
-    put(hash, "empty_polls", counted->empty_polls);
-    put(hash, "sleeps", counted->sleeps);
-    put(hash, "system_calls", counted->system_calls + loop->poller.system_calls);
+    statistics_put(hash, "switches", counted->switches);
+    statistics_put(hash, "polls", counted->polls);
+    statistics_put(hash, "empty_polls", counted->empty_polls);
+    statistics_put(hash, "sleeps", counted->sleeps);
+    statistics_put(hash, "system_calls", counted->system_calls + loop->poller.system_calls);
     for (int kind = 0; kind < WAIT_KINDS; kind++) {
-        if (kinds[kind]) put(waits, kinds[kind], counted->waits[kind]);
+        if (kinds[kind]) statistics_put(waits, kinds[kind], counted->waits[kind]);
     }
     rb_hash_aset(hash, ID2SYM(rb_intern("waits")), waits);
-    put(hash, "spawned", counted->spawned);
-    put(hash, "reused", counted->reused);
-    put(hash, "retired", counted->retired);
-    put(hash, "tasks", task_loop_of(loop)->tasks.count);
-    put(hash, "idle", loop->idle_count);
-    put(hash, "timers", loop->timers.size);
+    statistics_put(hash, "spawned", counted->spawned);
+    statistics_put(hash, "reused", counted->reused);
+    statistics_put(hash, "retired", counted->retired);
+    statistics_put(hash, "tasks", task_loop_of(loop)->tasks.count);
+    statistics_put(hash, "idle", loop->idle_count);
+    statistics_put(hash, "timers", loop->timers.size);
     rb_hash_aset(hash, ID2SYM(rb_intern("longest_run")), DBL2NUM((double)counted->longest_run / 1e9));
     return hash;
 }
@@ -61,6 +61,6 @@ static VALUE set_measure_runs(VALUE self, VALUE measure)
 
 void statistics_define(VALUE scheduler_class)
 {
-    rb_define_method(scheduler_class, "statistics", statistics, 0);
+    rb_define_method(scheduler_class, "statistics", statistics_statistics, 0);
     rb_define_method(scheduler_class, "measure_runs=", set_measure_runs, 1);
 }

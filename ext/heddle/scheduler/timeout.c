@@ -65,7 +65,7 @@ struct timing {
     VALUE seconds;
 };
 
-static VALUE call(VALUE argument)
+static VALUE timeout_call(VALUE argument)
 {
     struct timing *timing = (struct timing *)argument;
     scope_open(timing->scope, scope_chain_current(), deadline_after(deadline_now(), timing->scope->span));
@@ -86,13 +86,13 @@ static VALUE convert(VALUE argument, VALUE error)
 static VALUE call_in_catch(RB_BLOCK_CALL_FUNC_ARGLIST(tag, argument))
 {
     (void)tag, (void)argc, (void)argv, (void)blockarg;
-    return call(argument);
+    return timeout_call(argument);
 }
 
 static VALUE call_to_border(struct timing *timing)
 {
-    if (!timing->scope->exit) return call((VALUE)timing);
-    if (cExit) return rb_rescue2(call, (VALUE)timing, convert, (VALUE)timing, cExit, (VALUE)0);
+    if (!timing->scope->exit) return timeout_call((VALUE)timing);
+    if (cExit) return rb_rescue2(timeout_call, (VALUE)timing, convert, (VALUE)timing, cExit, (VALUE)0);
     VALUE result = rb_catch_obj(timing->scope->self, call_in_catch, (VALUE)timing);
     if (timing->scope->failures && result == timing->scope->exception) {
         VALUE error = timeout_error(timing->scope);

@@ -27,7 +27,7 @@ static bool belongs_outside(const struct scope *scope, VALUE error)
     return false;
 }
 
-static VALUE call_body(VALUE argument)
+static VALUE scope_block_call_body(VALUE argument)
 {
     struct crossing *crossing = (struct crossing *)argument;
     VALUE result = crossing->body(crossing->argument);
@@ -55,7 +55,7 @@ static bool is_a_later_one(const struct scope *scope, VALUE error)
            scope_that_raised(error) == scope->self;
 }
 
-static VALUE leave(VALUE argument)
+static VALUE scope_block_leave(VALUE argument)
 {
     const struct crossing *crossing = (const struct crossing *)argument;
     struct scope *scope = crossing->scope;
@@ -76,7 +76,7 @@ VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
 {
     VALUE self = scope->self;
     struct crossing crossing = {.scope = scope, .body = body, .argument = argument, .uses = scope->uses};
-    VALUE result = rb_ensure(call_body, (VALUE)&crossing, leave, (VALUE)&crossing);
+    VALUE result = rb_ensure(scope_block_call_body, (VALUE)&crossing, scope_block_leave, (VALUE)&crossing);
     // Code inside may have rescued the failure of its wait and continued with half an answer.
     if (scope->uses == crossing.uses && scope->failures && scope->kind != SCOPE_TIMEOUT)
         rb_exc_raise(scope_final_error(scope));

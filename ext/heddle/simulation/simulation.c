@@ -27,7 +27,7 @@ struct request {
     socklen_t length;
 };
 
-static VALUE ask(VALUE argument)
+static VALUE simulation_ask(VALUE argument)
 {
     const struct request *request = (const struct request *)argument;
     VALUE address = rb_str_new((const char *)request->address, request->length);
@@ -52,12 +52,12 @@ static int errno_of(VALUE (*question)(VALUE), VALUE argument)
 static int request(ID method, int descriptor, const struct sockaddr *address, socklen_t length)
 {
     struct request request = {method, descriptor, address, length};
-    int error = errno_of(ask, (VALUE)&request);
+    int error = errno_of(simulation_ask, (VALUE)&request);
     errno = error;
     return error ? -1 : 0;
 }
 
-static int begin(int descriptor, const struct sockaddr *address, socklen_t length)
+static int simulation_begin(int descriptor, const struct sockaddr *address, socklen_t length)
 {
     return request(id_connect, descriptor, address, length);
 }
@@ -72,7 +72,7 @@ static int error_of(int descriptor)
     return errno_of(ask_error, (VALUE)&descriptor);
 }
 
-static const struct simulated_connects connects = {begin, bind_address, error_of};
+static const struct simulated_connects connects = {simulation_begin, bind_address, error_of};
 
 static int new_pair(int ends[2])
 {

@@ -69,7 +69,7 @@ void stream_adopt(struct stream *stream)
 }
 
 RBIMPL_ATTR_NORETURN()
-static void refuse(const struct stream *stream, const char *others)
+static void life_refuse(const struct stream *stream, const char *others)
 {
     rb_raise(eStreamBusy,
              "another fiber or thread is %s %" PRIsVALUE ": give each its own stream, or let them take turns", others,
@@ -82,7 +82,7 @@ VALUE stream_exchange(struct stream *stream)
     VALUE before = stream->exchanging;
     VALUE fiber = rb_fiber_current();
     // Both fibers would send requests, and each might read the other's reply. Nothing is lost yet.
-    if (before && before != fiber) refuse(stream, "in the middle of an exchange with");
+    if (before && before != fiber) life_refuse(stream, "in the middle of an exchange with");
     stream_refer(stream, &stream->exchanging, fiber);
     return before;
 }
@@ -90,11 +90,12 @@ VALUE stream_exchange(struct stream *stream)
 void stream_enter(struct stream *stream, enum stream_side side)
 {
     stream_adopt(stream);
-    if (stream->securing && stream->exchanging != rb_fiber_current()) refuse(stream, "beginning TLS with");
+    if (stream->securing && stream->exchanging != rb_fiber_current()) life_refuse(stream, "beginning TLS with");
     while (stream->busy[side]) {
         VALUE caller = stream->calling[side];
         // Another fiber of this thread is inside a TLS call: a callback of the program waits there.
-        if (!caller || caller == rb_thread_current()) refuse(stream, side == SIDE_READ ? "reading from" : "writing to");
+        if (!caller || caller == rb_thread_current())
+            life_refuse(stream, side == SIDE_READ ? "reading from" : "writing to");
         // TLS reads while it writes and writes while it reads, for a moment only: no reason to refuse.
         rb_thread_schedule();
         stream_check_open(stream);

@@ -12,7 +12,7 @@ static ID id_chomp, id_limit, id_exception;
 static VALUE sym_wait_readable, sym_wait_writable;
 
 // Call it after converting all arguments, which may run any Ruby code.
-static struct stream *begin(VALUE self)
+static struct stream *reading_methods_begin(VALUE self)
 {
     struct stream *stream = stream_get(self);
     stream_enter(stream, SIDE_READ);
@@ -76,7 +76,7 @@ static VALUE read_bytes(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 0, 2);
     size_t count = argc > 0 && !NIL_P(argv[0]) ? length_of(argv[0]) : SIZE_MAX;
     VALUE given = given_string(argc, argv, 1);
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     if (count == 0) return NIL_P(given) ? rb_str_new(NULL, 0) : destination(given, 0);
     if (NIL_P(given) && count <= buffer_used(&stream->in)) return take_buffered(stream, count);
     VALUE string = destination(given, count == SIZE_MAX ? 0 : count);
@@ -97,7 +97,7 @@ static VALUE read_into(VALUE self, VALUE string, VALUE length)
 {
     size_t count = length_of(length);
     StringValue(string);
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     string = destination(string, count);
     struct stream_limit limit = stream_read_limit(stream);
     if (stream_read_string(stream, string, 0, count, &limit) < count) stream_end_early(stream);
@@ -116,7 +116,7 @@ static VALUE readpartial(int argc, VALUE *argv, VALUE self)
     rb_check_arity(argc, 1, 2);
     size_t most = length_of(argv[0]);
     VALUE given = given_string(argc, argv, 1);
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     if (most == 0) return NIL_P(given) ? rb_str_new(NULL, 0) : destination(given, 0);
     size_t used = buffer_used(&stream->in);
     if (used && NIL_P(given)) return take_buffered(stream, used < most ? used : most);
@@ -143,7 +143,7 @@ static VALUE read_nonblock(int argc, VALUE *argv, VALUE self)
     rb_scan_args(argc, argv, "11:", &length, &given, &options);
     size_t most = length_of(length);
     given = given_string(1, &given, 0);
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     if (most == 0) return hand_out(destination(given, 0), given, 0);
     if (!buffer_used(&stream->in) && stream->state != STREAM_ENDED) {
         struct stream_limit limit = {.span = DEADLINE_NEVER, .side = SIDE_READ};
@@ -256,7 +256,7 @@ static size_t chomped(const struct stream *stream, const struct line_options *li
     return length;
 }
 
-static VALUE next_line(struct stream *stream, const struct line_options *line)
+static VALUE reading_methods_next_line(struct stream *stream, const struct line_options *line)
 {
     struct stream_limit limit = stream_read_limit(stream);
     if (line->most == 0) return rb_str_new(NULL, 0);
@@ -292,8 +292,8 @@ static VALUE next_line(struct stream *stream, const struct line_options *line)
 static VALUE gets_line(int argc, VALUE *argv, VALUE self)
 {
     struct line_options line = parse_line_options(argc, argv, stream_get(self));
-    struct stream *stream = begin(self);
-    VALUE string = next_line(stream, &line);
+    struct stream *stream = reading_methods_begin(self);
+    VALUE string = reading_methods_next_line(stream, &line);
     rb_lastline_set(string);
     RB_GC_GUARD(line.separator);
     return string;
@@ -318,7 +318,7 @@ static VALUE lineno(VALUE self)
  */
 static VALUE getbyte(VALUE self)
 {
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     struct stream_limit limit = stream_read_limit(stream);
     if (!buffer_used(&stream->in) && !stream_fill(stream, 0, &limit)) return Qnil;
     stream_served(stream);
@@ -335,7 +335,7 @@ static VALUE getbyte(VALUE self)
 static VALUE unread(VALUE self, VALUE string)
 {
     StringValue(string);
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     struct stream_buffer whole = {0};
     buffer_append(&whole, RSTRING_PTR(string), (size_t)RSTRING_LEN(string));
     buffer_append(&whole, buffer_front(&stream->in), buffer_used(&stream->in));
@@ -353,7 +353,7 @@ static VALUE unread(VALUE self, VALUE string)
 static VALUE peek(VALUE self, VALUE length)
 {
     size_t count = length_of(length);
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     if (count > stream->buffer_limit)
         rb_raise(rb_eArgError, "a stream holds at most %zu bytes (buffer_limit:), not %zu", stream->buffer_limit,
                  count);
@@ -373,7 +373,7 @@ static VALUE peek(VALUE self, VALUE length)
 static VALUE skip(VALUE self, VALUE length)
 {
     size_t count = length_of(length);
-    stream_skip(begin(self), count);
+    stream_skip(reading_methods_begin(self), count);
     return self;
 }
 
@@ -384,7 +384,7 @@ static VALUE skip(VALUE self, VALUE length)
  */
 static VALUE eof_p(VALUE self)
 {
-    struct stream *stream = begin(self);
+    struct stream *stream = reading_methods_begin(self);
     struct stream_limit limit = stream_read_limit(stream);
     return buffer_used(&stream->in) || stream_fill(stream, 0, &limit) ? Qfalse : Qtrue;
 }

@@ -229,7 +229,7 @@ static VALUE close_stream(VALUE self)
  *
  * Returns whether the stream is closed, be it by an interrupted operation.
  */
-static VALUE closed_p(VALUE self)
+static VALUE stream_class_closed_p(VALUE self)
 {
     return stream_is_open(stream_get(self)) ? Qfalse : Qtrue;
 }
@@ -273,7 +273,7 @@ static VALUE healthy_p(VALUE self)
 
 // ---- numbers
 
-static void put(VALUE hash, const char *name, uint64_t number)
+static void stream_class_put(VALUE hash, const char *name, uint64_t number)
 {
     rb_hash_aset(hash, ID2SYM(rb_intern(name)), ULL2NUM(number));
 }
@@ -285,20 +285,20 @@ static void put(VALUE hash, const char *name, uint64_t number)
  * +polls+ to wait in plain threads, because a scheduler counts its own; +looks+ are those polls that kept the GVL),
  * +bytes_sent+, +bytes_received+, +flushes+, +waits+ for the peer.
  */
-static VALUE statistics(VALUE self)
+static VALUE stream_class_statistics(VALUE self)
 {
     const struct stream *stream = stream_get(self);
     const struct stream_statistics *numbers = &stream->statistics;
     VALUE hash = rb_hash_new();
-    put(hash, "system_calls", numbers->sends + numbers->receives + numbers->polls);
-    put(hash, "sends", numbers->sends);
-    put(hash, "receives", numbers->receives);
-    put(hash, "polls", numbers->polls);
-    put(hash, "looks", numbers->looks);
-    put(hash, "waits", numbers->waits);
-    put(hash, "flushes", numbers->flushes);
-    put(hash, "bytes_sent", numbers->sent);
-    put(hash, "bytes_received", numbers->received);
+    stream_class_put(hash, "system_calls", numbers->sends + numbers->receives + numbers->polls);
+    stream_class_put(hash, "sends", numbers->sends);
+    stream_class_put(hash, "receives", numbers->receives);
+    stream_class_put(hash, "polls", numbers->polls);
+    stream_class_put(hash, "looks", numbers->looks);
+    stream_class_put(hash, "waits", numbers->waits);
+    stream_class_put(hash, "flushes", numbers->flushes);
+    stream_class_put(hash, "bytes_sent", numbers->sent);
+    stream_class_put(hash, "bytes_received", numbers->received);
     return hash;
 }
 
@@ -346,10 +346,10 @@ void Init_heddle_stream(void)
     rb_define_method(cStream, "peer", peer, 0);
     rb_define_method(cStream, "to_io", to_io, 0);
     rb_define_method(cStream, "close", close_stream, 0);
-    rb_define_method(cStream, "closed?", closed_p, 0);
+    rb_define_method(cStream, "closed?", stream_class_closed_p, 0);
     rb_define_method(cStream, "poison", poison, 0);
     rb_define_method(cStream, "healthy?", healthy_p, 0);
-    rb_define_method(cStream, "statistics", statistics, 0);
+    rb_define_method(cStream, "statistics", stream_class_statistics, 0);
     rb_define_method(cStream, "buffered", buffered, 0);
     rb_define_method(cStream, "capacity", capacity, 0);
     stream_reading_define(cStream);

@@ -78,7 +78,7 @@ static short stream_in_other_scheduler(struct waiting *waiting)
 }
 
 // An error or a hang-up answers any question: the next read or write reports which it is.
-static short answer(const struct pollfd *asked)
+static short waiting_answer(const struct pollfd *asked)
 {
     return asked->revents & (POLLERR | POLLHUP) ? asked->events : (short)(asked->revents & asked->events);
 }
@@ -93,7 +93,7 @@ static short stream_in_thread(struct waiting *waiting)
         stream->statistics.looks += wait.looks;
         stream->statistics.polls += wait.looks + wait.waits;
         if (!stream_is_open(stream)) return 0;
-        if (found > 0) return answer(&asked);
+        if (found > 0) return waiting_answer(&asked);
         if (found < 0 && found != -EINTR) check_result(-found);
         if (found == 0 && left(waiting->until) == 0) return 0;
     }

@@ -9,7 +9,7 @@
 static ID id_exception, id_close_write;
 static VALUE sym_wait_readable, sym_wait_writable;
 
-static struct stream *begin(VALUE self)
+static struct stream *writing_methods_begin(VALUE self)
 {
     struct stream *stream = stream_get(self);
     stream_enter(stream, SIDE_WRITE);
@@ -54,7 +54,7 @@ static VALUE write_all(int argc, VALUE *argv, VALUE self, bool flush)
     VALUE *strings = ALLOCV_N(VALUE, holder, argc + 1);
     for (int i = 0; i < argc; i++)
         strings[i] = rb_obj_as_string(argv[i]);
-    struct stream *stream = begin(self);
+    struct stream *stream = writing_methods_begin(self);
     struct writing writing = {
         .stream = stream, .limit = stream_write_limit(stream), .strings = strings, .count = argc, .flush = flush};
     if (argc == 1) { // gathered or sent as a whole, or the stream is closed
@@ -85,7 +85,7 @@ static VALUE write_strings(int argc, VALUE *argv, VALUE self)
  *
  * Like #write.
  */
-static VALUE append(VALUE self, VALUE object)
+static VALUE writing_methods_append(VALUE self, VALUE object)
 {
     write_all(1, &object, self, false);
     return self;
@@ -112,7 +112,7 @@ static VALUE syswrite(VALUE self, VALUE object)
  */
 static VALUE flush(VALUE self)
 {
-    stream_flush(begin(self));
+    stream_flush(writing_methods_begin(self));
     return self;
 }
 
@@ -142,7 +142,7 @@ static VALUE write_nonblock(int argc, VALUE *argv, VALUE self)
     VALUE string, options;
     rb_scan_args(argc, argv, "1:", &string, &options);
     string = rb_obj_as_string(string);
-    struct stream *stream = begin(self);
+    struct stream *stream = writing_methods_begin(self);
     if (RSTRING_LEN(string) == 0) return INT2FIX(0);
     stream_check_time(stream, SIDE_WRITE);
     if (!NIL_P(stream->tls)) string = rb_str_new_frozen(string); // other code runs meanwhile, and may change it
@@ -165,7 +165,7 @@ static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
 {
     rb_check_arity(argc, 0, 1);
     int64_t span = deadline_span(argc ? argv[0] : Qnil);
-    struct stream *stream = begin(self);
+    struct stream *stream = writing_methods_begin(self);
     deadline_t until = deadline_in(span);
     return stream_wait_until(stream, SIDE_WRITE, POLLOUT, until) ? self : Qnil;
 }
@@ -178,7 +178,7 @@ static VALUE wait_writable(int argc, VALUE *argv, VALUE self)
  */
 static VALUE close_write(VALUE self)
 {
-    struct stream *stream = begin(self);
+    struct stream *stream = writing_methods_begin(self);
     if (!NIL_P(stream->tls))
         rb_raise(rb_eIOError, "cannot close only the writing side of TLS to %" PRIsVALUE ": close the stream",
                  stream->peer);
@@ -194,7 +194,7 @@ void stream_writing_define(VALUE klass)
     sym_wait_readable = ID2SYM(rb_intern("wait_readable"));
     sym_wait_writable = ID2SYM(rb_intern("wait_writable"));
     rb_define_method(klass, "write", write_strings, -1);
-    rb_define_method(klass, "<<", append, 1);
+    rb_define_method(klass, "<<", writing_methods_append, 1);
     rb_define_method(klass, "syswrite", syswrite, 1);
     rb_define_method(klass, "flush", flush, 0);
     rb_define_method(klass, "queue_no_reply", queue_no_reply, 1);

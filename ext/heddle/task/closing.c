@@ -55,13 +55,13 @@ static VALUE drain_and_cancel(VALUE argument)
     return rb_ensure(drain, argument, cancel_rest, argument);
 }
 
-static VALUE finish(VALUE argument)
+static VALUE closing_finish(VALUE argument)
 {
     loop_close(loop_of(((struct closing *)argument)->scheduler));
     return Qnil;
 }
 
-static bool ends_with(const char **end, const char *start, const char *suffix)
+static bool closing_ends_with(const char **end, const char *start, const char *suffix)
 {
     size_t length = strlen(suffix);
     if ((size_t)(*end - start) < length || strncmp(*end - length, suffix, length) != 0) return false;
@@ -77,8 +77,8 @@ static bool beneath_all_methods(void)
     if (RARRAY_LEN(backtrace) <= 1) return true; // the only frame is this method's
     VALUE outermost = rb_ary_entry(backtrace, -1);
     const char *start = RSTRING_PTR(outermost), *end = start + RSTRING_LEN(outermost);
-    if (!ends_with(&end, start, "close'")) return false;
-    ends_with(&end, start, "scheduler_");
+    if (!closing_ends_with(&end, start, "close'")) return false;
+    closing_ends_with(&end, start, "scheduler_");
     bool whole_name = end > start && strchr("`'#.", end[-1]);
     RB_GC_GUARD(outermost);
     return whole_name;
@@ -104,7 +104,7 @@ void closing_run(VALUE scheduler)
     struct closing closing = {.scheduler = scheduler, .ended_by = what_ended_the_thread(), .until = DEADLINE_NEVER};
     if (!NIL_P(closing.ended_by)) closing.until = deadline_now() + END_GRACE;
     bool at_once = tasks_of(scheduler)->killed || must_end_at_once(closing.ended_by);
-    rb_ensure(at_once ? cancel_rest : drain_and_cancel, (VALUE)&closing, finish, (VALUE)&closing);
+    rb_ensure(at_once ? cancel_rest : drain_and_cancel, (VALUE)&closing, closing_finish, (VALUE)&closing);
     // The thread's own error tells how the thread ended, and gives the main thread's exit status.
     VALUE fatal = tasks_of(scheduler)->fatal;
     if (NIL_P(closing.ended_by) && !NIL_P(fatal)) rb_exc_raise(fatal);

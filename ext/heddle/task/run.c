@@ -69,7 +69,7 @@ static void wait_for_end(VALUE object, deadline_t until)
 
 // The block's error, an interrupt or a cancellation of the caller ends the remaining tasks in an orderly way before it
 // continues. A second one meanwhile cancels the tasks that are still cleaning up again.
-static VALUE finish(VALUE object)
+static VALUE run_finish(VALUE object)
 {
     struct run *run = run_of(object);
     if (run->tasks.count > 0 && run->forks == fork_count()) cancel_and_wait(&run->cancelling);
@@ -95,16 +95,16 @@ static void raise_unclaimed(const struct run *run)
  *
  * @api private
  */
-static VALUE call(VALUE self, VALUE grace, VALUE owns)
+static VALUE run_call(VALUE self, VALUE grace, VALUE owns)
 {
     struct run *run = run_of(self);
     run->cancelling.grace = deadline_span(grace);
     rb_need_block();
-    if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called only once: call Heddle.run again");
+    if (!NIL_P(run->block)) rb_raise(rb_eArgError, "a Heddle::Run can be called only once: run_call Heddle.run again");
     run->block = rb_block_proc();
     run->forks = fork_count();
     if (RTEST(owns)) task_loop_of(context_of_thread().loop)->run = self;
-    rb_ensure(start_and_wait, self, finish, self);
+    rb_ensure(start_and_wait, self, run_finish, self);
     if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
     raise_unclaimed(run);
     struct task *main = task_of(run->main);
@@ -124,5 +124,5 @@ void Init_heddle_run(void)
 {
     VALUE cRun = rb_define_class_under(heddle_module, "Run", rb_cObject);
     rb_define_alloc_func(cRun, run_allocate);
-    rb_define_method(cRun, "call", call, 2);
+    rb_define_method(cRun, "call", run_call, 2);
 }

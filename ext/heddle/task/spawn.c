@@ -29,7 +29,7 @@ static void start(struct task *task)
  *
  * @api private
  */
-static VALUE prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VALUE claimed)
+static VALUE spawn_prepare(VALUE klass, VALUE scheduler, VALUE name, VALUE on_end, VALUE claimed)
 {
     (void)klass;
     struct task *parent = task_current();
@@ -151,7 +151,7 @@ VALUE task_spawn(VALUE block, VALUE name, VALUE run)
 void spawn_define(VALUE task_class)
 {
     keyword_ids[0] = rb_intern("name");
-    rb_define_singleton_method(task_class, "prepare", prepare, 4);
+    rb_define_singleton_method(task_class, "prepare", spawn_prepare, 4);
     rb_define_singleton_method(task_class, "withdrawals", withdrawals, 0);
     rb_define_method(task_class, "enlist", enlist, 1);
     rb_define_method(task_class, "start", start_prepared, 0);

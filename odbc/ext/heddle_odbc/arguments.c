@@ -20,7 +20,7 @@ static void without_memory(void)
     rb_raise(rb_eNoMemError, "no memory for the values of a statement");
 }
 
-static void append(struct odbc_parameters *parameters, const void *from, size_t length)
+static void odbc_append(struct odbc_parameters *parameters, const void *from, size_t length)
 {
     if (!odbc_buffer_append(&parameters->bytes, from, length)) without_memory();
 }
@@ -41,20 +41,20 @@ static struct odbc_value *add(struct odbc_parameters *parameters, SQLSMALLINT c_
     return value;
 }
 
-static void put(struct odbc_parameters *parameters, SQLSMALLINT c_type, SQLSMALLINT type, SQLULEN size,
-                const void *from, size_t length)
+static void odbc_put(struct odbc_parameters *parameters, SQLSMALLINT c_type, SQLSMALLINT type, SQLULEN size,
+                     const void *from, size_t length)
 {
     add(parameters, c_type, type, size)->length = (SQLLEN)length;
-    append(parameters, from, length);
+    odbc_append(parameters, from, length);
 }
 
 // Digits as text, which every driver turns into its own exact numbers.
-static void put_digits(struct odbc_parameters *parameters, VALUE text, long precision, long scale)
+static void odbc_put_digits(struct odbc_parameters *parameters, VALUE text, long precision, long scale)
 {
     if (precision > DECIMAL_MOST)
         rb_raise(rb_eArgError, "cannot bind a number of %ld digits to a parameter: the limit is %d", precision,
                  DECIMAL_MOST);
-    put(parameters, SQL_C_CHAR, SQL_DECIMAL, (SQLULEN)precision, RSTRING_PTR(text), (size_t)RSTRING_LEN(text));
+    odbc_put(parameters, SQL_C_CHAR, SQL_DECIMAL, (SQLULEN)precision, RSTRING_PTR(text), (size_t)RSTRING_LEN(text));
     parameters->values[parameters->count - 1].digits = (SQLSMALLINT)scale;
     RB_GC_GUARD(text);
 }
@@ -64,16 +64,16 @@ static void put_integer(struct odbc_parameters *parameters, VALUE value)
     if (FIXNUM_P(value) && FIX2LONG(value) >= INT32_MIN && FIX2LONG(value) <= INT32_MAX) {
         // Every driver has this type. PostgreSQL's sends a larger one as a text, where the statement gives it no type.
         SQLINTEGER number = (SQLINTEGER)FIX2LONG(value);
-        put(parameters, SQL_C_SLONG, SQL_INTEGER, INTEGER_DIGITS, &number, sizeof number);
+        odbc_put(parameters, SQL_C_SLONG, SQL_INTEGER, INTEGER_DIGITS, &number, sizeof number);
         return;
     }
     if (FIXNUM_P(value) || rb_absint_numwords(value, 63, NULL) <= 1) {
         SQLBIGINT number = NUM2LL(value);
-        put(parameters, SQL_C_SBIGINT, SQL_BIGINT, BIGINT_DIGITS, &number, sizeof number);
+        odbc_put(parameters, SQL_C_SBIGINT, SQL_BIGINT, BIGINT_DIGITS, &number, sizeof number);
         return;
     }
     VALUE text = rb_big2str(value, 10);
-    put_digits(parameters, text, RSTRING_LEN(text) - (RSTRING_PTR(text)[0] == '-'), 0);
+    odbc_put_digits(parameters, text, RSTRING_LEN(text) - (RSTRING_PTR(text)[0] == '-'), 0);
 }
 
 static void put_float(struct odbc_parameters *parameters, VALUE value)
@@ -81,7 +81,7 @@ static void put_float(struct odbc_parameters *parameters, VALUE value)
     SQLDOUBLE number = RFLOAT_VALUE(value);
     if (!isfinite(number))
         rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: ODBC has no such number", value);
-    put(parameters, SQL_C_DOUBLE, SQL_DOUBLE, DOUBLE_DIGITS, &number, sizeof number);
+    odbc_put(parameters, SQL_C_DOUBLE, SQL_DOUBLE, DOUBLE_DIGITS, &number, sizeof number);
 }
 
 // In the encoding that the driver gets.
@@ -118,8 +118,8 @@ static void put_text(const struct odbc_client *client, struct odbc_parameters *p
     size_t characters = (size_t)RSTRING_LEN(value); // at least as many as there are
     bool is_long = characters > VARCHAR_MOST;
     if (!client->session->wide) {
-        put(parameters, SQL_C_CHAR, is_long ? SQL_LONGVARCHAR : SQL_VARCHAR, characters, RSTRING_PTR(value),
-            characters);
+        odbc_put(parameters, SQL_C_CHAR, is_long ? SQL_LONGVARCHAR : SQL_VARCHAR, characters, RSTRING_PTR(value),
+                 characters);
     } else {
         struct odbc_value *entry = add(parameters, SQL_C_WCHAR, is_long ? SQL_WLONGVARCHAR : SQL_WVARCHAR, characters);
         size_t before = parameters->bytes.length;
@@ -132,8 +132,8 @@ static void put_text(const struct odbc_client *client, struct odbc_parameters *p
 static void put_bytes(struct odbc_parameters *parameters, VALUE value)
 {
     size_t length = (size_t)RSTRING_LEN(value);
-    put(parameters, SQL_C_BINARY, length > VARCHAR_MOST ? SQL_LONGVARBINARY : SQL_VARBINARY, length, RSTRING_PTR(value),
-        length);
+    odbc_put(parameters, SQL_C_BINARY, length > VARCHAR_MOST ? SQL_LONGVARBINARY : SQL_VARBINARY, length,
+             RSTRING_PTR(value), length);
     RB_GC_GUARD(value);
 }
 
@@ -150,7 +150,7 @@ static void put_form(const struct odbc_client *client, struct odbc_parameters *p
     case SQL_C_TYPE_DATE: {
         SQL_DATE_STRUCT date = {(SQLSMALLINT)part(form, 1), (SQLUSMALLINT)part(form, 2), (SQLUSMALLINT)part(form, 3)};
         enum { DATE_LENGTH = 10 };
-        put(parameters, SQL_C_TYPE_DATE, SQL_TYPE_DATE, DATE_LENGTH, &date, sizeof date);
+        odbc_put(parameters, SQL_C_TYPE_DATE, SQL_TYPE_DATE, DATE_LENGTH, &date, sizeof date);
         break;
     }
     case SQL_C_TYPE_TIMESTAMP: {
@@ -160,16 +160,16 @@ static void put_form(const struct odbc_client *client, struct odbc_parameters *p
             (SQLUINTEGER)part(form, 7),
         };
         enum { TIMESTAMP_LENGTH = 26, FRACTION_DIGITS = 6 }; // "yyyy-mm-dd hh:mm:ss.ffffff"
-        put(parameters, SQL_C_TYPE_TIMESTAMP, SQL_TYPE_TIMESTAMP, TIMESTAMP_LENGTH, &time, sizeof time);
+        odbc_put(parameters, SQL_C_TYPE_TIMESTAMP, SQL_TYPE_TIMESTAMP, TIMESTAMP_LENGTH, &time, sizeof time);
         parameters->values[parameters->count - 1].digits = FRACTION_DIGITS;
         break;
     }
-    case SQL_C_NUMERIC: put_digits(parameters, rb_ary_entry(form, 1), part(form, 2), part(form, 3)); break;
+    case SQL_C_NUMERIC: odbc_put_digits(parameters, rb_ary_entry(form, 1), part(form, 2), part(form, 3)); break;
     default: put_text(client, parameters, rb_ary_entry(form, 1));
     }
 }
 
-static void put_value(const struct odbc_client *client, struct odbc_parameters *parameters, VALUE value)
+static void odbc_put_value(const struct odbc_client *client, struct odbc_parameters *parameters, VALUE value)
 {
     if (NIL_P(value)) {
         add(parameters, client->session->wide ? SQL_C_WCHAR : SQL_C_CHAR, SQL_VARCHAR, 1)->length = SQL_NULL_DATA;
@@ -186,7 +186,7 @@ static void put_value(const struct odbc_client *client, struct odbc_parameters *
         put_text(client, parameters, rb_sym2str(value));
     } else if (value == Qtrue || value == Qfalse) {
         unsigned char bit = value == Qtrue;
-        put(parameters, SQL_C_BIT, SQL_BIT, 1, &bit, 1);
+        odbc_put(parameters, SQL_C_BIT, SQL_BIT, 1, &bit, 1);
     } else {
         VALUE form = rb_funcall(mParameters, id_form, 2, value, client->local ? Qtrue : Qfalse);
         put_form(client, parameters, form);
@@ -199,7 +199,7 @@ void odbc_put_parameters(const struct odbc_client *client, struct odbc_parameter
     parameters->count = 0;
     parameters->bytes.length = 0;
     for (long i = 0; i < RARRAY_LEN(values); i++)
-        put_value(client, parameters, rb_ary_entry(values, i));
+        odbc_put_value(client, parameters, rb_ary_entry(values, i));
 }
 
 void odbc_parameters_define(VALUE module)

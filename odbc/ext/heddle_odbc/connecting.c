@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool succeeded(struct odbc_session *session, struct odbc_job *job, SQLRETURN outcome)
+static bool connecting_succeeded(struct odbc_session *session, struct odbc_job *job, SQLRETURN outcome)
 {
     return odbc_succeeded(job, outcome, SQL_HANDLE_DBC, session->connection);
 }
@@ -51,7 +51,7 @@ static bool is_of(const struct odbc_abilities *abilities, const char *family)
     return abilities->text.length > strlen(family) && strncasecmp(abilities->text.at, family, strlen(family)) == 0;
 }
 
-static void ask(struct odbc_session *session)
+static void odbc_ask(struct odbc_session *session)
 {
     static const SQLUSMALLINT texts[] = {SQL_DBMS_NAME,   SQL_DBMS_VER,
                                          SQL_DRIVER_NAME, SQL_IDENTIFIER_QUOTE_CHAR,
@@ -98,9 +98,10 @@ void odbc_perform_connect(struct odbc_session *session, struct odbc_job *job)
     // A help only: the one who waits has a deadline of its own.
     if (job->number > 0)
         SQLSetConnectAttr(session->connection, SQL_ATTR_LOGIN_TIMEOUT, (SQLPOINTER)(SQLULEN)job->number, 0);
-    session->connected = succeeded(session, job, odbc_driver_connect(session->connection, session->wide, &job->text));
+    session->connected =
+        connecting_succeeded(session, job, odbc_driver_connect(session->connection, session->wide, &job->text));
     if (session->connected) {
-        ask(session);
+        odbc_ask(session);
         odbc_cancelling_begins(session, job);
     }
     // The password need not stay in memory.
@@ -120,29 +121,29 @@ void odbc_perform_begin(struct odbc_session *session, struct odbc_job *job)
         SQLUINTEGER before = 0;
         if (!SQL_SUCCEEDED(SQLGetConnectAttr(session->connection, SQL_ATTR_TXN_ISOLATION, &before, 0, NULL)) || !before)
             before = session->abilities.isolation;
-        if (!succeeded(session, job, set(session, SQL_ATTR_TXN_ISOLATION, (SQLULEN)job->number))) return;
+        if (!connecting_succeeded(session, job, set(session, SQL_ATTR_TXN_ISOLATION, (SQLULEN)job->number))) return;
         session->isolation_before = before;
     }
-    session->manual = succeeded(session, job, set(session, SQL_ATTR_AUTOCOMMIT, SQL_AUTOCOMMIT_OFF));
+    session->manual = connecting_succeeded(session, job, set(session, SQL_ATTR_AUTOCOMMIT, SQL_AUTOCOMMIT_OFF));
     if (session->manual || !session->isolation_before) return;
     set(session, SQL_ATTR_TXN_ISOLATION, session->isolation_before);
     session->isolation_before = 0;
 }
 
 // What an end of a transaction does to cursors and prepared statements, as the driver said.
-static void forget_statements(struct odbc_session *session, SQLUSMALLINT behaviour)
+static void odbc_forget_statements(struct odbc_session *session, SQLUSMALLINT behaviour)
 {
     if (behaviour == SQL_CB_DELETE) session->epoch++;
 }
 
 static void end(struct odbc_session *session, struct odbc_job *job, SQLSMALLINT how, SQLUSMALLINT behaviour)
 {
-    if (!succeeded(session, job, SQLEndTran(SQL_HANDLE_DBC, session->connection, how))) return;
-    forget_statements(session, behaviour);
-    if (!succeeded(session, job, set(session, SQL_ATTR_AUTOCOMMIT, SQL_AUTOCOMMIT_ON))) return;
+    if (!connecting_succeeded(session, job, SQLEndTran(SQL_HANDLE_DBC, session->connection, how))) return;
+    odbc_forget_statements(session, behaviour);
+    if (!connecting_succeeded(session, job, set(session, SQL_ATTR_AUTOCOMMIT, SQL_AUTOCOMMIT_ON))) return;
     session->manual = false;
     if (!session->isolation_before) return;
-    succeeded(session, job, set(session, SQL_ATTR_TXN_ISOLATION, session->isolation_before));
+    connecting_succeeded(session, job, set(session, SQL_ATTR_TXN_ISOLATION, session->isolation_before));
     session->isolation_before = 0;
 }
 

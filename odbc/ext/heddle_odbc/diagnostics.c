@@ -24,7 +24,7 @@ static void note(struct odbc_diagnostics *diagnostics, const char *state, SQLINT
     diagnostics->code = code;
 }
 
-static SQLSMALLINT within(SQLSMALLINT length)
+static SQLSMALLINT odbc_within(SQLSMALLINT length)
 {
     return length < 0 ? 0 : length >= UNITS ? UNITS - 1 : length;
 }
@@ -39,7 +39,7 @@ static bool collect_record(struct odbc_diagnostics *diagnostics, SQLSMALLINT typ
     for (int i = 0; i < 5; i++)
         state[i] = (char)wide_state[i];
     note(diagnostics, state, code);
-    return odbc_append_narrow(&diagnostics->text, message, (size_t)within(length)) &&
+    return odbc_append_narrow(&diagnostics->text, message, (size_t)odbc_within(length)) &&
            odbc_buffer_append(&diagnostics->text, "", 1);
 }
 

@@ -39,7 +39,7 @@ static bool failed(struct odbc_job *job, const char *state, const char *message)
     return false;
 }
 
-static bool succeeded(struct odbc_job *job, SQLRETURN outcome)
+static bool fetching_succeeded(struct odbc_job *job, SQLRETURN outcome)
 {
     return odbc_succeeded(job, outcome, SQL_HANDLE_STMT, job->statement->handle);
 }
@@ -151,7 +151,7 @@ static void choose_form(struct odbc_column *column, const struct odbc_session *s
 }
 
 // The bytes of a name. Drivers disagree on whether its length counts bytes or characters.
-static size_t bytes_of(const SQLWCHAR *name, SQLSMALLINT length, bool wide)
+static size_t odbc_bytes_of(const SQLWCHAR *name, SQLSMALLINT length, bool wide)
 {
     if (length <= 0) return 0;
     size_t most = NAME_UNITS * sizeof(SQLWCHAR); // of a longer name the driver tells the whole length
@@ -173,8 +173,8 @@ static bool describe_column(struct odbc_session *session, struct odbc_job *job, 
                                               &column->size, &column->digits, &column->nullable)
                             : SQLDescribeCol(statement->handle, number, (SQLCHAR *)name, sizeof name, &length,
                                              &column->type, &column->size, &column->digits, &column->nullable);
-    if (!succeeded(job, outcome)) return false;
-    if (!odbc_buffer_append(&column->name, name, bytes_of(name, length, session->wide)))
+    if (!fetching_succeeded(job, outcome)) return false;
+    if (!odbc_buffer_append(&column->name, name, odbc_bytes_of(name, length, session->wide)))
         return failed(job, "HY001", "no memory for a column");
 
     // A table's name is a help to people only: not every driver has it.
@@ -183,7 +183,7 @@ static bool describe_column(struct odbc_session *session, struct odbc_job *job, 
     outcome = session->wide
                   ? SQLColAttributeW(statement->handle, number, SQL_DESC_TABLE_NAME, name, sizeof name, &length, NULL)
                   : SQLColAttribute(statement->handle, number, SQL_DESC_TABLE_NAME, name, sizeof name, &length, NULL);
-    if (SQL_SUCCEEDED(outcome)) odbc_buffer_append(&column->table, name, bytes_of(name, length, session->wide));
+    if (SQL_SUCCEEDED(outcome)) odbc_buffer_append(&column->table, name, odbc_bytes_of(name, length, session->wide));
 
     choose_kind(column, false, session->abilities.loose);
     if (column->kind == ODBC_INTEGER) {
@@ -254,7 +254,7 @@ static bool bind_columns(struct odbc_session *session, struct odbc_job *job)
         char *at = statement->block + column->offset;
         SQLRETURN outcome = SQLBindCol(handle, (SQLUSMALLINT)(i + 1), column->c_type, at + sizeof(SQLLEN),
                                        (SQLLEN)column->room, (SQLLEN *)at);
-        if (!succeeded(job, outcome)) return false;
+        if (!fetching_succeeded(job, outcome)) return false;
     }
     return true;
 }
@@ -275,7 +275,7 @@ bool odbc_describe_columns(struct odbc_session *session, struct odbc_job *job)
     struct odbc_statement *statement = job->statement;
     struct odbc_column *old = statement->columns;
     SQLSMALLINT old_count = statement->column_count, count = 0;
-    if (!succeeded(job, SQLNumResultCols(statement->handle, &count))) return false;
+    if (!fetching_succeeded(job, SQLNumResultCols(statement->handle, &count))) return false;
     struct odbc_column *fresh = count > 0 ? calloc((size_t)count, sizeof *fresh) : NULL;
     if (count > 0 && !fresh) return failed(job, "HY001", "no memory for columns");
 
@@ -348,7 +348,7 @@ static bool append_pieces(struct odbc_session *session, struct odbc_job *job, SQ
         SQLRETURN outcome =
             SQLGetData(statement->handle, number, column->c_type, rows->at + rows->length, PIECE, &left);
         if (outcome == SQL_NO_DATA) break;
-        if (!succeeded(job, outcome)) return false;
+        if (!fetching_succeeded(job, outcome)) return false;
         if (left == SQL_NULL_DATA) {
             total = SQL_NULL_DATA;
             break;
@@ -387,8 +387,8 @@ static bool append_row(struct odbc_session *session, struct odbc_job *job, size_
         if (at) memcpy(&length, at, sizeof length);
         if (!at || (length != SQL_NULL_DATA && is_cut(column, length))) {
             if (at && statement->block_rows > 1 &&
-                !succeeded(job,
-                           SQLSetPos(statement->handle, (SQLSETPOSIROW)(row + 1), SQL_POSITION, SQL_LOCK_NO_CHANGE)))
+                !fetching_succeeded(
+                    job, SQLSetPos(statement->handle, (SQLSETPOSIROW)(row + 1), SQL_POSITION, SQL_LOCK_NO_CHANGE)))
                 return false;
             if (!append_pieces(session, job, number)) return false;
             continue;
@@ -426,14 +426,14 @@ bool odbc_fetch_rows(struct odbc_session *session, struct odbc_job *job)
             statement->open = false;
             break;
         }
-        if (!succeeded(job, outcome)) return false;
+        if (!fetching_succeeded(job, outcome)) return false;
         size_t count = statement->block_rows == 1                   ? 1
                        : statement->fetched < statement->block_rows ? statement->fetched
                                                                     : statement->block_rows;
         for (size_t row = 0; row < count; row++) {
             // A failure in some rows of a block is told as a warning; their values are anything.
             bool bad = statement->block_rows > 1 && row_states(statement)[row] == SQL_ROW_ERROR;
-            if (bad) return succeeded(job, SQL_ERROR);
+            if (bad) return fetching_succeeded(job, SQL_ERROR);
             if (!append_row(session, job, row)) return false;
         }
     }

@@ -14,7 +14,7 @@ static atomic_int disconnecting;
 // ---- threads
 
 // Starts a detached thread that blocks all signals, which are for Ruby's threads.
-static bool start_thread(void *(*run)(void *), void *argument)
+static bool odbc_start_thread(void *(*run)(void *), void *argument)
 {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -49,7 +49,7 @@ static void free_released(struct odbc_session *session)
 }
 
 // With an open transaction SQLDisconnect would only fail (25000).
-static bool leave(struct odbc_session *session)
+static bool odbc_leave(struct odbc_session *session)
 {
     if (session->manual) SQLEndTran(SQL_HANDLE_DBC, session->connection, SQL_ROLLBACK);
     return SQL_SUCCEEDED(SQLDisconnect(session->connection));
@@ -73,10 +73,10 @@ static void disconnect(struct odbc_session *session)
     free_released(session);
     if (session->spare) SQLFreeHandle(SQL_HANDLE_STMT, session->spare);
     // SQLite's driver refuses while there are prepared statements, and would keep its file open for ever.
-    if (session->connected && !leave(session)) {
+    if (session->connected && !odbc_leave(session)) {
         odbc_statements_drop(session, true);
         if (session->manual && session->abilities.loose) begin_again(session);
-        leave(session);
+        odbc_leave(session);
     }
     if (session->connection) SQLFreeHandle(SQL_HANDLE_DBC, session->connection);
     if (session->environment) SQLFreeHandle(SQL_HANDLE_ENV, session->environment);
@@ -93,7 +93,7 @@ static void end(struct odbc_session *session)
     free_released(session); // what was released since the disconnect began
 }
 
-static void answer(struct odbc_session *session)
+static void odbc_answer(struct odbc_session *session)
 {
     ssize_t written;
     do
@@ -115,7 +115,7 @@ static void *serve(void *argument)
         odbc_parameters_shrink(&session->job.parameters);
         pthread_mutex_lock(&session->lock);
         session->busy = false;
-        answer(session);
+        odbc_answer(session);
         pthread_cond_broadcast(&session->changed);
     }
     pthread_mutex_unlock(&session->lock);
@@ -167,7 +167,7 @@ static void start_cancel(struct odbc_session *session)
     if (!session->calling || session->cancelling || !statement || !statement->handle) return;
     session->cancelling = true;
     session->references++;
-    if (start_thread(cancel, session)) {
+    if (odbc_start_thread(cancel, session)) {
         session->cancels++;
     } else {
         session->cancelling = false;
@@ -187,7 +187,7 @@ struct odbc_session *odbc_session_new(bool wide, int wake)
     session->references = 2; // Ruby's and the thread's
     pthread_mutex_init(&session->lock, NULL);
     pthread_cond_init(&session->changed, NULL);
-    if (start_thread(serve, session)) return session;
+    if (odbc_start_thread(serve, session)) return session;
     pthread_cond_destroy(&session->changed);
     pthread_mutex_destroy(&session->lock);
     free(session);

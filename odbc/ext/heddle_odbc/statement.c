@@ -97,7 +97,7 @@ bool odbc_cancelled(struct odbc_session *session, struct odbc_job *job)
     return true;
 }
 
-static bool succeeded(struct odbc_job *job, SQLRETURN outcome)
+static bool statement_succeeded(struct odbc_job *job, SQLRETURN outcome)
 {
     return odbc_succeeded(job, outcome, SQL_HANDLE_STMT, job->statement->handle);
 }
@@ -123,7 +123,7 @@ static bool odbc_statement_allocate(struct odbc_session *session, struct odbc_jo
 static bool describe_parameters(struct odbc_session *session, struct odbc_job *job)
 {
     struct odbc_statement *statement = job->statement;
-    if (!succeeded(job, SQLNumParams(statement->handle, &statement->parameter_count))) return false;
+    if (!statement_succeeded(job, SQLNumParams(statement->handle, &statement->parameter_count))) return false;
     if (statement->parameter_count <= 0) return true;
     size_t count = (size_t)statement->parameter_count;
     statement->parameter_types = calloc(count, sizeof *statement->parameter_types);
@@ -150,12 +150,12 @@ static bool prepare_text(struct odbc_session *session, struct odbc_job *job)
     SQLRETURN outcome =
         odbc_call_ended(session, session->wide ? SQLPrepareW(statement->handle, (SQLWCHAR *)sql->at, length)
                                                : SQLPrepare(statement->handle, (SQLCHAR *)sql->at, length));
-    if (!succeeded(job, outcome)) return false;
+    if (!statement_succeeded(job, outcome)) return false;
     statement->epoch = session->epoch; // only now: what could not be prepared is prepared by the next call
     return true;
 }
 
-static bool prepare(struct odbc_session *session, struct odbc_job *job)
+static bool odbc_prepare(struct odbc_session *session, struct odbc_job *job)
 {
     if (!odbc_statement_allocate(session, job)) return false;
     // The text goes over, and the statement's empty buffer comes back.
@@ -168,7 +168,7 @@ static bool prepare(struct odbc_session *session, struct odbc_job *job)
 void odbc_perform_prepare(struct odbc_session *session, struct odbc_job *job)
 {
     // Some drivers find an error only when they describe the columns.
-    if (prepare(session, job)) odbc_describe_columns(session, job);
+    if (odbc_prepare(session, job)) odbc_describe_columns(session, job);
 }
 
 static void forget_rows(struct odbc_statement *statement)
@@ -212,10 +212,10 @@ static bool look_further(struct odbc_job *job)
     SQLRETURN outcome = odbc_call_ended(statement->session, SQLMoreResults(statement->handle));
     statement->more = SQL_SUCCEEDED(outcome);
     if (outcome == SQL_NO_DATA || SQL_SUCCEEDED(outcome)) return true;
-    return succeeded(job, outcome);
+    return statement_succeeded(job, outcome);
 }
 
-static void finish(struct odbc_job *job, bool good)
+static void odbc_finish(struct odbc_job *job, bool good)
 {
     struct odbc_statement *statement = job->statement;
     if (good) good = look_further(job);
@@ -225,20 +225,20 @@ static void finish(struct odbc_job *job, bool good)
 void odbc_perform_run(struct odbc_session *session, struct odbc_job *job)
 {
     struct odbc_statement *statement = job->statement;
-    if (!statement->handle && !prepare(session, job)) return;
+    if (!statement->handle && !odbc_prepare(session, job)) return;
     if (statement->epoch != session->epoch && !prepare_text(session, job)) return;
     if ((size_t)statement->parameter_count != job->parameters.count) {
         job->miscounted = true;
         return;
     }
     SQLRETURN outcome = odbc_parameters_bind(&job->parameters, statement->handle, statement->parameter_types);
-    if (succeeded(job, outcome) && !odbc_cancelled(session, job)) {
+    if (statement_succeeded(job, outcome) && !odbc_cancelled(session, job)) {
         odbc_call_begins(session);
         outcome = odbc_call_ended(session, SQLExecute(statement->handle));
         // An UPDATE that changes no row says "no data".
-        bool good = outcome == SQL_NO_DATA || succeeded(job, outcome);
+        bool good = outcome == SQL_NO_DATA || statement_succeeded(job, outcome);
         if (!good) statement->epoch = session->epoch - 1; // the server may have forgotten the statement
-        finish(job, good && begin_result(session, job, outcome));
+        odbc_finish(job, good && begin_result(session, job, outcome));
     }
     // The values are the job's own.
     if (job->parameters.count > 0) SQLFreeStmt(statement->handle, SQL_RESET_PARAMS);
@@ -246,13 +246,13 @@ void odbc_perform_run(struct odbc_session *session, struct odbc_job *job)
 
 void odbc_perform_fetch(struct odbc_session *session, struct odbc_job *job)
 {
-    finish(job, odbc_fetch_rows(session, job));
+    odbc_finish(job, odbc_fetch_rows(session, job));
 }
 
 void odbc_perform_next(struct odbc_session *session, struct odbc_job *job)
 {
     job->statement->more = false;
-    finish(job, begin_result(session, job, SQL_SUCCESS));
+    odbc_finish(job, begin_result(session, job, SQL_SUCCESS));
 }
 
 void odbc_perform_tables(struct odbc_session *session, struct odbc_job *job)
@@ -278,7 +278,7 @@ void odbc_perform_tables(struct odbc_session *session, struct odbc_job *job)
         }
         outcome = SQLTables(handle, at[0], length[0], at[1], length[1], at[2], length[2], at[3], length[3]);
     }
-    finish(job, succeeded(job, outcome) && begin_result(session, job, SQL_SUCCESS));
+    odbc_finish(job, statement_succeeded(job, outcome) && begin_result(session, job, SQL_SUCCESS));
 }
 
 void odbc_perform_close(struct odbc_session *session, struct odbc_job *job)

@@ -136,7 +136,8 @@ static VALUE of_text(const struct odbc_client *client, enum odbc_kind kind, cons
     return NIL_P(value) ? loose(client, at, length) : value;
 }
 
-static VALUE value_of(const struct odbc_client *client, const struct odbc_column *column, const char *at, SQLLEN length)
+static VALUE odbc_value_of(const struct odbc_client *client, const struct odbc_column *column, const char *at,
+                           SQLLEN length)
 {
     size_t bytes = (size_t)length;
     bool narrow = column->c_type == SQL_C_CHAR;
@@ -172,7 +173,7 @@ VALUE odbc_take_rows(const struct odbc_client *client, struct odbc_statement *st
             position += sizeof length;
             VALUE value = Qnil;
             if (length != SQL_NULL_DATA) {
-                value = value_of(client, &statement->columns[c], statement->rows.at + position, length);
+                value = odbc_value_of(client, &statement->columns[c], statement->rows.at + position, length);
                 position += ((size_t)length + 7) / 8 * 8;
             }
             rb_ary_push(row, value);

@@ -47,7 +47,7 @@ static VALUE backslash_escapes_p(VALUE self)
     return mysql_protocol_of(self)->status & MYSQL_NO_BACKSLASH_ESCAPES ? Qfalse : Qtrue;
 }
 
-static bool in_transaction(VALUE self)
+static bool mysql_in_transaction(VALUE self)
 {
     return (mysql_protocol_of(self)->status & MYSQL_IN_TRANSACTION) && !db_protocol_is_closed(self);
 }
@@ -59,7 +59,7 @@ static bool in_transaction(VALUE self)
  */
 static VALUE in_transaction_p(VALUE self)
 {
-    return in_transaction(self) ? Qtrue : Qfalse;
+    return mysql_in_transaction(self) ? Qtrue : Qfalse;
 }
 
 /*
@@ -108,7 +108,7 @@ static VALUE changed_p(VALUE self)
  * @api private protocol.forget_statements: the server has closed all statements. It is unknown whether the server still
  *   accepts one of them as the last prepared statement, so the next prepare is sent alone.
  */
-static VALUE forget_statements(VALUE self)
+static VALUE mysql_forget_statements(VALUE self)
 {
     struct mysql_protocol *protocol = mysql_protocol_of(self);
     db_protocol_forget_statements(&protocol->base);
@@ -349,7 +349,7 @@ static VALUE read_new(struct db_exchange *exchange)
     return rb_assoc_new(statement, result);
 }
 
-static VALUE run_new_body(struct db_exchange *exchange)
+static VALUE mysql_run_new_body(struct db_exchange *exchange)
 {
     return ask_new(exchange) ? read_new(exchange) : Qnil;
 }
@@ -362,7 +362,7 @@ static VALUE run_new_body(struct db_exchange *exchange)
 static VALUE run_new(VALUE self, VALUE sql, VALUE arguments, VALUE keep, VALUE cursor)
 {
     struct db_exchange exchange = {
-        .self = self, .body = run_new_body, .arguments = {sql, arguments, keep}, .number = RTEST(cursor)};
+        .self = self, .body = mysql_run_new_body, .arguments = {sql, arguments, keep}, .number = RTEST(cursor)};
     return mysql_exchange(&exchange);
 }
 
@@ -387,7 +387,7 @@ static VALUE run_once(struct db_exchange *exchange)
 // A statement that the server does not have was not begun: it is prepared anew, and runs again. In a transaction, which
 // the server has lost with it, only the next execution prepares it; and so after an error that calls it outdated, which
 // may come from its own body.
-static VALUE run_body(struct db_exchange *exchange)
+static VALUE mysql_run_body(struct db_exchange *exchange)
 {
     struct mysql_protocol *protocol = exchange->protocol;
     struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
@@ -409,7 +409,7 @@ static VALUE run_body(struct db_exchange *exchange)
 /* @api private protocol.run(prepared, arguments) -> Result or an error */
 static VALUE mysql_run(VALUE self, VALUE prepared, VALUE arguments)
 {
-    return mysql_exchange_with(self, run_body, prepared, arguments);
+    return mysql_exchange_with(self, mysql_run_body, prepared, arguments);
 }
 
 static VALUE run_text_body(struct db_exchange *exchange)
@@ -510,7 +510,7 @@ static VALUE sanitize(VALUE klass, VALUE text)
 }
 
 /* @api private Protocol.load_classes: call it once the classes of values are loaded. */
-static VALUE load_classes(VALUE klass)
+static VALUE mysql_load_classes(VALUE klass)
 {
     (void)klass;
     mysql_parameters_load_classes();
@@ -528,7 +528,7 @@ static VALUE run_with_room(VALUE self, VALUE prepared, VALUE arguments)
 }
 
 static struct db_operations operations = {.is_plain = mysql_is_plain,
-                                          .in_transaction = in_transaction,
+                                          .in_transaction = mysql_in_transaction,
                                           .is_closed = db_protocol_is_closed,
                                           .is_forked = db_protocol_is_forked,
                                           .may_run = owns,
@@ -540,7 +540,7 @@ void mysql_commands_define(void)
     db_operations_of(protocol, &operations);
     rb_define_singleton_method(protocol, "final?", final_p, 1);
     rb_define_singleton_method(protocol, "sanitize", sanitize, 1);
-    rb_define_singleton_method(protocol, "load_classes", load_classes, 0);
+    rb_define_singleton_method(protocol, "load_classes", mysql_load_classes, 0);
     rb_define_method(protocol, "open", open_protocol, 1);
     rb_define_method(protocol, "configure", configure, 6);
     rb_define_method(protocol, "refused", refused, 0);
@@ -552,7 +552,7 @@ void mysql_commands_define(void)
     rb_define_method(protocol, "cursor?", cursor_p, 0);
     rb_define_method(protocol, "settle", settle, 0);
     rb_define_method(protocol, "changed?", changed_p, 0);
-    rb_define_method(protocol, "forget_statements", forget_statements, 0);
+    rb_define_method(protocol, "forget_statements", mysql_forget_statements, 0);
     rb_define_method(protocol, "send_query", send_query, 1);
     rb_define_method(protocol, "send_command", send_command, 2);
     rb_define_method(protocol, "send_prepare", send_prepare, 1);

@@ -60,7 +60,7 @@ static bool check_all(deadline_t now)
     return RARRAY_LEN(watched) > 0;
 }
 
-static VALUE watch(VALUE self)
+static VALUE mysql_watch(VALUE self)
 {
     struct mysql_protocol *protocol = mysql_protocol_of(self);
     thread_scope_periodic(check_all);
@@ -85,7 +85,7 @@ void mysql_flush_when_idle(VALUE self)
         return;
     protocol->watched = true;
     int state = 0;
-    rb_protect(watch, self, &state);
+    rb_protect(mysql_watch, self, &state);
     if (!state) return;
     protocol->watched = false;
     // No memory or no thread: the closes stay pending until the next request, and this exchange still returns its

@@ -24,7 +24,7 @@ static void put_little(struct mysql_bytes *bytes, uint64_t number, size_t count)
     bytes->length += count;
 }
 
-static void put_string(struct mysql_bytes *bytes, const void *from, size_t length)
+static void mysql_put_string(struct mysql_bytes *bytes, const void *from, size_t length)
 {
     mysql_bytes_reserve(bytes, 9 + length);
     bytes->length += mysql_put_number(bytes->at + bytes->length, length);
@@ -61,7 +61,7 @@ static uint16_t put_integer(struct mysql_bytes *bytes, VALUE value)
     if (rb_absint_numwords(value, 8, NULL) > 27) too_large(value);
     VALUE digits = rb_big2str(value, 10);
     if (RSTRING_LEN(digits) - (sign < 0) > DECIMAL_DIGITS) too_large(value);
-    put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
+    mysql_put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
     RB_GC_GUARD(digits);
     return MYSQL_NEWDECIMAL;
 }
@@ -77,7 +77,7 @@ static uint16_t put_text(struct mysql_protocol *protocol, struct mysql_bytes *by
         rb_raise(rb_eArgError,
                  "cannot bind a String that is not valid %s to a parameter: pass bytes (String#b), or repair it",
                  rb_enc_name(protocol->encoding));
-    put_string(bytes, RSTRING_PTR(value), (size_t)RSTRING_LEN(value));
+    mysql_put_string(bytes, RSTRING_PTR(value), (size_t)RSTRING_LEN(value));
     RB_GC_GUARD(value);
     return binary ? MYSQL_BLOB : MYSQL_VAR_STRING;
 }
@@ -171,7 +171,7 @@ static uint16_t put_duration(struct mysql_bytes *bytes, VALUE value)
     return MYSQL_TIME;
 }
 
-static bool is_a(VALUE value, VALUE klass)
+static bool mysql_is_a(VALUE value, VALUE klass)
 {
     return RTEST(rb_obj_is_kind_of(value, klass));
 }
@@ -188,13 +188,13 @@ static uint16_t put_decimal(struct mysql_bytes *bytes, VALUE value)
     VALUE digits = rb_funcall(value, id_to_s, 1, rb_str_new_cstr("F"));
     if (!rb_isdigit(RSTRING_PTR(digits)[RSTRING_LEN(digits) - 1]))
         rb_raise(rb_eArgError, "cannot bind %" PRIsVALUE " to a parameter: the server has no such number", digits);
-    put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
+    mysql_put_string(bytes, RSTRING_PTR(digits), (size_t)RSTRING_LEN(digits));
     RB_GC_GUARD(digits);
     return MYSQL_NEWDECIMAL;
 }
 
 RBIMPL_ATTR_NORETURN()
-static void refuse(VALUE value)
+static void mysql_refuse(VALUE value)
 {
     if (RB_TYPE_P(value, T_ARRAY) && RARRAY_LEN(value) == 0)
         rb_raise(rb_eTypeError,
@@ -214,7 +214,7 @@ static void refuse(VALUE value)
 static uint16_t put_other(struct mysql_protocol *protocol, struct mysql_bytes *bytes, VALUE value)
 {
     VALUE time = rb_check_funcall(value, id_to_time, 0, NULL);
-    if (time == Qundef || !is_a(time, rb_cTime)) refuse(value);
+    if (time == Qundef || !mysql_is_a(time, rb_cTime)) mysql_refuse(value);
     return put_time(protocol, bytes, time);
 }
 
@@ -229,11 +229,11 @@ static uint16_t put_value(struct mysql_protocol *protocol, struct mysql_bytes *b
         return MYSQL_TINY;
     }
     if (SYMBOL_P(value)) return put_text(protocol, bytes, rb_sym2str(value));
-    if (is_a(value, rb_cTime)) return put_time(protocol, bytes, value);
-    if (is_a(value, cBigDecimal)) return put_decimal(bytes, value);
-    if (is_a(value, cDateTime)) return put_time(protocol, bytes, rb_funcall(mCalendar, id_time, 1, value));
-    if (is_a(value, cDate)) return put_date(bytes, value);
-    if (is_a(value, cDuration)) return put_duration(bytes, value);
+    if (mysql_is_a(value, rb_cTime)) return put_time(protocol, bytes, value);
+    if (mysql_is_a(value, cBigDecimal)) return put_decimal(bytes, value);
+    if (mysql_is_a(value, cDateTime)) return put_time(protocol, bytes, rb_funcall(mCalendar, id_time, 1, value));
+    if (mysql_is_a(value, cDate)) return put_date(bytes, value);
+    if (mysql_is_a(value, cDuration)) return put_duration(bytes, value);
     return put_other(protocol, bytes, value);
 }
 

@@ -77,7 +77,7 @@ bool mysql_is_plain(VALUE protocol, VALUE sql)
 }
 
 /* @api private Protocol.kind_of(sql) -> :plain, :session, :commit or :other */
-static VALUE kind_of(VALUE klass, VALUE sql)
+static VALUE mysql_kind_of(VALUE klass, VALUE sql)
 {
     (void)klass;
     enum mysql_sql kind = kind_in(sql_string(sql));
@@ -110,7 +110,7 @@ static VALUE placeholders(VALUE klass, VALUE sql)
 void mysql_sql_define(void)
 {
     VALUE protocol = mysql_cProtocol;
-    rb_define_singleton_method(protocol, "kind_of", kind_of, 1);
+    rb_define_singleton_method(protocol, "kind_of", mysql_kind_of, 1);
     rb_define_singleton_method(protocol, "way_of", way_of, 1);
     rb_define_singleton_method(protocol, "leaves_traces?", leaves_traces_p, 1);
     rb_define_singleton_method(protocol, "placeholders", placeholders, 1);

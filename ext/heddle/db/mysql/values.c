@@ -79,7 +79,7 @@ VALUE mysql_columns_anew(VALUE self, uint32_t count)
     return self;
 }
 
-static bool is_text(const struct mysql_column *column)
+static bool mysql_is_text(const struct mysql_column *column)
 {
     if (column->type == MYSQL_JSON) return true; // declared binary, and never is
     return column->charset != MYSQL_CHARSET_BINARY && column->type != MYSQL_GEOMETRY;
@@ -96,7 +96,7 @@ void mysql_columns_define(struct mysql_protocol *protocol, VALUE self, uint32_t 
         (struct mysql_field){.type = column.type,
                              .is_unsigned = column.flags & MYSQL_FLAG_UNSIGNED,
                              .is_boolean = protocol->booleans && column.type == MYSQL_TINY && column.length == 1};
-    columns->encodings[index] = is_text(&column) ? rb_enc_to_index(protocol->encoding) : rb_ascii8bit_encindex();
+    columns->encodings[index] = mysql_is_text(&column) ? rb_enc_to_index(protocol->encoding) : rb_ascii8bit_encindex();
     switch (column.type) {
     case MYSQL_DECIMAL:
     case MYSQL_NEWDECIMAL:
@@ -127,7 +127,7 @@ static void each_definition(const struct mysql_columns *columns,
     }
 }
 
-static VALUE text_of(const struct mysql_columns *columns, struct mysql_span span)
+static VALUE mysql_text_of(const struct mysql_columns *columns, struct mysql_span span)
 {
     const char *bytes = (const char *)span.at;
     if (columns->described == rb_utf8_encoding())
@@ -137,26 +137,26 @@ static VALUE text_of(const struct mysql_columns *columns, struct mysql_span span
 
 static void add_name(const struct mysql_columns *columns, const struct mysql_column *column, VALUE names)
 {
-    rb_ary_push(names, text_of(columns, column->name));
+    rb_ary_push(names, mysql_text_of(columns, column->name));
 }
 
 static void add_description(const struct mysql_columns *columns, const struct mysql_column *column, VALUE descriptions)
 {
-    VALUE fields[] = {text_of(columns, column->name),
+    VALUE fields[] = {mysql_text_of(columns, column->name),
                       INT2FIX(column->type),
                       INT2FIX(column->flags),
                       INT2FIX(column->charset),
                       UINT2NUM(column->length),
                       INT2FIX(column->decimals),
-                      text_of(columns, column->table),
-                      text_of(columns, column->original_table),
-                      text_of(columns, column->original_name),
-                      text_of(columns, column->schema)};
+                      mysql_text_of(columns, column->table),
+                      mysql_text_of(columns, column->original_table),
+                      mysql_text_of(columns, column->original_name),
+                      mysql_text_of(columns, column->schema)};
     rb_ary_push(descriptions, rb_ary_new_from_values(10, fields));
 }
 
 /* call-seq: columns.names -> Array of String */
-static VALUE names(VALUE self)
+static VALUE mysql_names(VALUE self)
 {
     struct mysql_columns *columns = mysql_columns_of(self);
     if (!NIL_P(columns->names)) return columns->names;
@@ -181,7 +181,7 @@ static void add_kind(const struct mysql_columns *columns, const struct mysql_col
     (void)columns;
     int length = column->length < 255 ? (int)column->length : 255;
     int whole = column->decimals ? 0 : 1 << 17;
-    rb_ary_push(kinds, INT2FIX(column->type | (is_text(column) ? 0 : 1 << 8) | length << 9 | whole));
+    rb_ary_push(kinds, INT2FIX(column->type | (mysql_is_text(column) ? 0 : 1 << 8) | length << 9 | whole));
 }
 
 /* @api private columns.kinds -> Array of Integer. Of each column the type's number, plus 256 for bytes, plus 512 times
@@ -250,7 +250,7 @@ static VALUE string_value(const struct mysql_protocol *protocol, struct mysql_sp
     return string;
 }
 
-static inline VALUE value_of(const struct mysql_protocol *protocol, const struct mysql_value *value, int encoding)
+static inline VALUE mysql_value_of(const struct mysql_protocol *protocol, const struct mysql_value *value, int encoding)
 {
     switch (value->kind) {
     case MYSQL_IS_INTEGER: return LL2NUM(value->integer);
@@ -292,7 +292,7 @@ VALUE mysql_row_values(struct mysql_protocol *protocol, struct mysql_span packet
             struct mysql_value value;
             valid = mysql_row_next(&row, &columns->fields[done + i], &value);
             if (!valid) break;
-            gathered[i] = value_of(protocol, &value, columns->encodings[done + i]);
+            gathered[i] = mysql_value_of(protocol, &value, columns->encodings[done + i]);
         }
         if (!valid) break;
         if (count == columns->count) {
@@ -317,7 +317,7 @@ void mysql_values_define(void)
     mysql_cColumns = rb_define_class_under(mysql, "Columns", rb_cObject);
     rb_gc_register_mark_object(mysql_cColumns);
     rb_undef_alloc_func(mysql_cColumns);
-    rb_define_method(mysql_cColumns, "names", names, 0);
+    rb_define_method(mysql_cColumns, "names", mysql_names, 0);
     rb_define_method(mysql_cColumns, "descriptions", descriptions, 0);
     rb_define_method(mysql_cColumns, "kinds", kinds, 0);
     rb_define_method(mysql_cColumns, "size", size, 0);

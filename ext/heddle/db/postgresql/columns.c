@@ -97,7 +97,7 @@ VALUE postgresql_columns_new(struct postgresql_protocol *protocol, struct pg_mes
 }
 
 // Begins to read the description that the columns were made from.
-static struct pg_columns describe(const struct postgresql_columns *columns)
+static struct pg_columns postgresql_describe(const struct postgresql_columns *columns)
 {
     const uint8_t *p = (const uint8_t *)(columns->columns + columns->count);
     struct pg_columns described;
@@ -111,7 +111,7 @@ static VALUE descriptions(VALUE self)
 {
     const struct postgresql_columns *columns = postgresql_columns_of(self);
     VALUE array = rb_ary_new_capa((long)columns->count);
-    struct pg_columns described = describe(columns);
+    struct pg_columns described = postgresql_describe(columns);
     struct pg_column column;
     while (pg_columns_next(&described, &column)) {
         VALUE fields[] = {postgresql_utf8(column.name), UINT2NUM(column.type),     UINT2NUM(column.table),
@@ -145,12 +145,12 @@ static VALUE type_symbols(VALUE self)
 }
 
 /* call-seq: columns.names -> Array of String */
-static VALUE names(VALUE self)
+static VALUE postgresql_names(VALUE self)
 {
     struct postgresql_columns *columns = postgresql_columns_of(self);
     if (!NIL_P(columns->names)) return columns->names;
     VALUE array = rb_ary_new_capa((long)columns->count);
-    struct pg_columns described = describe(columns);
+    struct pg_columns described = postgresql_describe(columns);
     struct pg_column column;
     while (pg_columns_next(&described, &column))
         rb_ary_push(array, rb_str_to_interned_str(postgresql_utf8(column.name)));
@@ -171,7 +171,7 @@ void postgresql_columns_define(void)
     postgresql_cColumns = rb_define_class_under(postgresql, "Columns", rb_cObject);
     rb_gc_register_mark_object(postgresql_cColumns);
     rb_undef_alloc_func(postgresql_cColumns);
-    rb_define_method(postgresql_cColumns, "names", names, 0);
+    rb_define_method(postgresql_cColumns, "names", postgresql_names, 0);
     rb_define_method(postgresql_cColumns, "descriptions", descriptions, 0);
     rb_define_method(postgresql_cColumns, "types", types, 0);
     rb_define_method(postgresql_cColumns, "type_symbols", type_symbols, 0);

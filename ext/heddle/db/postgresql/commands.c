@@ -54,7 +54,7 @@ static VALUE textual_p(VALUE self)
     return postgresql_protocol_of(self)->textual ? Qtrue : Qfalse;
 }
 
-static bool in_transaction(VALUE self)
+static bool postgresql_in_transaction(VALUE self)
 {
     return postgresql_protocol_of(self)->transaction != PG_IDLE && !db_protocol_is_closed(self);
 }
@@ -62,7 +62,7 @@ static bool in_transaction(VALUE self)
 /* call-seq: protocol.in_transaction? -> true or false. As the server said last; false for a closed connection. */
 static VALUE in_transaction_p(VALUE self)
 {
-    return in_transaction(self) ? Qtrue : Qfalse;
+    return postgresql_in_transaction(self) ? Qtrue : Qfalse;
 }
 
 /* call-seq: protocol.failed? -> true or false. The transaction can only be rolled back. */
@@ -256,7 +256,7 @@ static VALUE parameter_types(VALUE self, VALUE sql, VALUE arguments)
     return postgresql_exchange_with(self, parameter_types_body, sql, arguments);
 }
 
-static VALUE run_new_body(struct db_exchange *exchange)
+static VALUE postgresql_run_new_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
     db_protocol_check_answered(&protocol->base);
@@ -278,7 +278,7 @@ static VALUE run_new(VALUE self, VALUE sql, VALUE arguments)
 {
     arguments = postgresql_settled(self, sql, arguments, Qnil);
     if (!RB_TYPE_P(arguments, T_ARRAY)) return arguments;
-    struct db_exchange exchange = {.self = self, .body = run_new_body, .arguments = {sql, arguments, Qnil}};
+    struct db_exchange exchange = {.self = self, .body = postgresql_run_new_body, .arguments = {sql, arguments, Qnil}};
     return unless_undone(self, sql, postgresql_exchange(&exchange));
 }
 
@@ -317,7 +317,7 @@ static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VAL
     arguments = postgresql_settled(self, sql, arguments, Qnil);
     if (!RB_TYPE_P(arguments, T_ARRAY)) return arguments;
     struct db_exchange exchange = {
-        .self = self, .body = run_new_body, .arguments = {sql, arguments, name}, .number = NUM2UINT(rows)};
+        .self = self, .body = postgresql_run_new_body, .arguments = {sql, arguments, name}, .number = NUM2UINT(rows)};
     return postgresql_exchange(&exchange);
 }
 
@@ -415,14 +415,14 @@ static VALUE prepare_body(struct db_exchange *exchange)
 }
 
 /* @api private protocol.prepare(sql) -> Prepared or an error */
-static VALUE prepare(VALUE self, VALUE sql)
+static VALUE postgresql_prepare(VALUE self, VALUE sql)
 {
     return postgresql_exchange_with(self, prepare_body, sql, Qnil);
 }
 
 // If the arguments have other types than the statement was prepared for, it is prepared again in the same round trip: a
 // statement gives the same result whether it was kept or not.
-static VALUE run_body(struct db_exchange *exchange)
+static VALUE postgresql_run_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
     VALUE prepared = exchange->arguments[0];
@@ -450,7 +450,7 @@ static VALUE postgresql_run(VALUE self, VALUE prepared, VALUE arguments)
 {
     arguments = postgresql_settled(self, postgresql_statement_of(prepared)->sql, arguments, prepared);
     if (!RB_TYPE_P(arguments, T_ARRAY)) return arguments;
-    VALUE result = postgresql_exchange_with(self, run_body, prepared, arguments);
+    VALUE result = postgresql_exchange_with(self, postgresql_run_body, prepared, arguments);
     return unless_undone(self, postgresql_statement_of(prepared)->sql, result);
 }
 
@@ -531,7 +531,7 @@ static VALUE flush_closes(VALUE self)
 }
 
 /* @api private protocol.forget_statements: the server has closed them all. */
-static VALUE forget_statements(VALUE self)
+static VALUE postgresql_forget_statements(VALUE self)
 {
     db_protocol_forget_statements(&postgresql_protocol_of(self)->base);
     return Qnil;
@@ -564,7 +564,7 @@ static VALUE sanitize(VALUE klass, VALUE text)
 }
 
 /* @api private Protocol.load_classes: once those that values are made of are loaded */
-static VALUE load_classes(VALUE klass)
+static VALUE postgresql_load_classes(VALUE klass)
 {
     postgresql_parameters_load_classes();
     postgresql_types_load_classes();
@@ -574,7 +574,7 @@ static VALUE load_classes(VALUE klass)
 }
 
 static struct db_operations operations = {.is_plain = postgresql_is_plain,
-                                          .in_transaction = in_transaction,
+                                          .in_transaction = postgresql_in_transaction,
                                           .is_closed = db_protocol_is_closed,
                                           .is_forked = db_protocol_is_forked,
                                           .may_run = owns,
@@ -585,7 +585,7 @@ void postgresql_commands_define(void)
 {
     VALUE protocol = postgresql_cProtocol;
     db_operations_of(protocol, &operations);
-    rb_define_singleton_method(protocol, "load_classes", load_classes, 0);
+    rb_define_singleton_method(protocol, "load_classes", postgresql_load_classes, 0);
     rb_define_singleton_method(protocol, "sanitize", sanitize, 1);
     rb_define_method(protocol, "open", open_protocol, 2);
     rb_define_method(protocol, "textual=", set_textual, 1);
@@ -613,12 +613,12 @@ void postgresql_commands_define(void)
     rb_define_method(protocol, "open_portal", open_portal, 4);
     rb_define_method(protocol, "fetch", fetch, 3);
     rb_define_method(protocol, "run_named", run_named, 2);
-    rb_define_method(protocol, "prepare", prepare, 1);
+    rb_define_method(protocol, "prepare", postgresql_prepare, 1);
     rb_define_method(protocol, "run", postgresql_run, 2);
     rb_define_method(protocol, "run_text", run_text, 1);
     rb_define_method(protocol, "close_later", close_later, 1);
     rb_define_method(protocol, "close_portal", close_portal, 1);
     rb_define_method(protocol, "owns?", owns_p, 1);
     rb_define_method(protocol, "flush_closes", flush_closes, 0);
-    rb_define_method(protocol, "forget_statements", forget_statements, 0);
+    rb_define_method(protocol, "forget_statements", postgresql_forget_statements, 0);
 }

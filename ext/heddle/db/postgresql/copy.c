@@ -54,7 +54,7 @@ struct postgresql_copy *postgresql_copy_of(VALUE self)
 
 // ---- statements
 
-static bool is_word(const struct pg_sql_scan *scan, const char *word)
+static bool postgresql_is_word(const struct pg_sql_scan *scan, const char *word)
 {
     return scan->token == PG_SQL_WORD && scan->text.length == strlen(word) &&
            strncasecmp((const char *)scan->text.at, word, scan->text.length) == 0;
@@ -68,9 +68,9 @@ static bool begin_copy(struct pg_sql_scan *scan, VALUE sql, bool backslashes, bo
     pg_sql_begin(scan, p, p + RSTRING_LEN(sql), backslashes);
     while (pg_sql_next(scan) == PG_SQL_SEMICOLON)
         continue;
-    if (!is_word(scan, "copy")) return false;
+    if (!postgresql_is_word(scan, "copy")) return false;
     pg_sql_next(scan);
-    *binary = is_word(scan, "binary");
+    *binary = postgresql_is_word(scan, "binary");
     if (*binary) pg_sql_next(scan);
     return true;
 }
@@ -91,8 +91,9 @@ static VALUE copy_options(VALUE self, VALUE sql)
         if (behind) rb_ary_push(options, rb_utf8_str_new((const char *)scan.text.at, (long)scan.text.length));
         if (scan.token == PG_SQL_OPEN) depth++;
         if (scan.token == PG_SQL_CLOSE && depth > 0) depth--;
-        if (depth == 0 && direction && (is_word(&scan, "stdin") || is_word(&scan, "stdout"))) behind = true;
-        direction = is_word(&scan, "from") || is_word(&scan, "to");
+        if (depth == 0 && direction && (postgresql_is_word(&scan, "stdin") || postgresql_is_word(&scan, "stdout")))
+            behind = true;
+        direction = postgresql_is_word(&scan, "from") || postgresql_is_word(&scan, "to");
     }
     RB_GC_GUARD(sql);
     return options;
@@ -147,8 +148,8 @@ static VALUE copy_target(VALUE self, VALUE sql)
         target = query_text(&scan);
     } else {
         const uint8_t *begin = scan.text.at, *end = begin;
-        while (scan.token != PG_SQL_END && scan.token != PG_SQL_OPEN && !is_word(&scan, "from") &&
-               !is_word(&scan, "to")) {
+        while (scan.token != PG_SQL_END && scan.token != PG_SQL_OPEN && !postgresql_is_word(&scan, "from") &&
+               !postgresql_is_word(&scan, "to")) {
             end = scan.text.at + scan.text.length;
             pg_sql_next(&scan);
         }
@@ -260,7 +261,7 @@ static VALUE describe_body(struct db_exchange *exchange)
 
 /* @api private protocol.describe(sql) -> Columns, nil or an error: the columns of what the statement would return.
  * Nothing is executed, and the text is the server's own, without placeholders. */
-static VALUE describe(VALUE self, VALUE sql)
+static VALUE copy_describe(VALUE self, VALUE sql)
 {
     return postgresql_exchange_with(self, describe_body, postgresql_sql_string(sql), Qnil);
 }
@@ -318,6 +319,6 @@ void postgresql_copy_define(void)
 {
     rb_define_method(postgresql_cProtocol, "copy_options", copy_options, 1);
     rb_define_method(postgresql_cProtocol, "copy_target", copy_target, 1);
-    rb_define_method(postgresql_cProtocol, "describe", describe, 1);
+    rb_define_method(postgresql_cProtocol, "describe", copy_describe, 1);
     rb_define_method(postgresql_cProtocol, "start_copy", start_copy, 2);
 }

@@ -8,7 +8,7 @@ enum { SEND_AT = 64 << 10 }; // bytes of rows that are gathered for one CopyData
 static VALUE mParameters;
 static ID id_convert, id_row;
 
-static VALUE hexadecimal(VALUE bytes)
+static VALUE postgresql_hexadecimal(VALUE bytes)
 {
     static const char digits[] = "0123456789abcdef";
     long length = RSTRING_LEN(bytes);
@@ -26,14 +26,14 @@ static VALUE hexadecimal(VALUE bytes)
 }
 
 // Text, of a value that put_value does not know. Runs Ruby code.
-static VALUE text_of(const struct postgresql_copy *copy, VALUE value, long number, bool converted)
+static VALUE postgresql_text_of(const struct postgresql_copy *copy, VALUE value, long number, bool converted)
 {
     if (NIL_P(value)) return value;
     if (value == Qtrue || value == Qfalse) return rb_utf8_str_new_cstr(value == Qtrue ? "t" : "f");
     if (SYMBOL_P(value)) value = rb_sym2str(value);
     if (RB_TYPE_P(value, T_STRING)) {
         rb_encoding *encoding = rb_enc_get(value);
-        if (encoding == rb_ascii8bit_encoding()) return hexadecimal(value);
+        if (encoding == rb_ascii8bit_encoding()) return postgresql_hexadecimal(value);
         if (encoding == rb_utf8_encoding()) return rb_str_new_frozen(value);
         return rb_str_encode(value, rb_enc_from_encoding(rb_utf8_encoding()), 0, Qnil);
     }
@@ -42,7 +42,7 @@ static VALUE text_of(const struct postgresql_copy *copy, VALUE value, long numbe
     VALUE local = postgresql_protocol_of(copy->protocol)->local ? Qtrue : Qfalse;
     VALUE pair = rb_funcall(mParameters, id_convert, 3, value, local, LONG2NUM(number));
     Check_Type(pair, T_ARRAY);
-    if (RARRAY_LEN(pair) == 1 && !converted) return text_of(copy, rb_ary_entry(pair, 0), number, true);
+    if (RARRAY_LEN(pair) == 1 && !converted) return postgresql_text_of(copy, rb_ary_entry(pair, 0), number, true);
     if (RARRAY_LEN(pair) != 2)
         rb_raise(rb_eTypeError,
                  "argument %ld is of the class %" PRIsVALUE ", which has no form as text: a COPY cannot take it",
@@ -60,13 +60,14 @@ static enum pg_written put_span(struct postgresql_copy *copy, struct pg_span spa
     }
 }
 
-static enum pg_written put_digits(struct postgresql_copy *copy, const uint8_t *digits, size_t length, bool only)
+static enum pg_written postgresql_put_digits(struct postgresql_copy *copy, const uint8_t *digits, size_t length,
+                                             bool only)
 {
     return copy->plain ? pg_put_bytes(&copy->buffer, digits, length)
                        : put_span(copy, (struct pg_span){digits, length}, only);
 }
 
-static bool is_text(VALUE string)
+static bool postgresql_is_text(VALUE string)
 {
     int encoding = rb_enc_get_index(string);
     return encoding == rb_utf8_encindex() || encoding == rb_usascii_encindex();
@@ -78,22 +79,24 @@ static bool is_typed(const struct postgresql_copy *copy)
 }
 
 // False for a value that text_of must turn into text first.
-static bool put_value(struct postgresql_copy *copy, VALUE value, bool only, bool made, enum pg_written *written)
+static bool postgresql_put_value(struct postgresql_copy *copy, VALUE value, bool only, bool made,
+                                 enum pg_written *written)
 {
     uint8_t digits[PG_DIGITS_MOST];
     if (NIL_P(value)) {
         *written = put_span(copy, (struct pg_span){NULL, 0}, only);
-    } else if (RB_TYPE_P(value, T_STRING) && (made || copy->form == POSTGRESQL_COPY_BINARY || is_text(value))) {
+    } else if (RB_TYPE_P(value, T_STRING) &&
+               (made || copy->form == POSTGRESQL_COPY_BINARY || postgresql_is_text(value))) {
         struct pg_span span = {(const uint8_t *)RSTRING_PTR(value), (size_t)RSTRING_LEN(value)};
         *written = put_span(copy, span, only);
     } else if (copy->form == POSTGRESQL_COPY_BINARY) {
         return false;
     } else if (FIXNUM_P(value)) {
-        *written = put_digits(copy, digits, pg_integer_digits(FIX2LONG(value), digits), only);
+        *written = postgresql_put_digits(copy, digits, pg_integer_digits(FIX2LONG(value), digits), only);
     } else if (RB_FLOAT_TYPE_P(value)) {
         size_t length = pg_float_digits(RFLOAT_VALUE(value), digits);
         if (!length) return false;
-        *written = put_digits(copy, digits, length, only);
+        *written = postgresql_put_digits(copy, digits, length, only);
     } else if (value == Qtrue || value == Qfalse) {
         const uint8_t *text = (const uint8_t *)(value == Qtrue ? "t" : "f");
         *written = put_span(copy, (struct pg_span){text, 1}, only);
@@ -133,7 +136,7 @@ static bool put_row(struct postgresql_copy *copy, VALUE row, bool made)
         VALUE value = RARRAY_AREF(row, i);
         bool known = types ? postgresql_copy_put_plain(postgresql_protocol_of(copy->protocol), &copy->buffer,
                                                        types->columns[i].type.kind, value, &written)
-                           : put_value(copy, value, count == 1, made, &written);
+                           : postgresql_put_value(copy, value, count == 1, made, &written);
         if (!known) {
             copy->buffer.length = begin;
             return false;
@@ -162,7 +165,9 @@ static VALUE text_row(struct postgresql_copy *copy, VALUE row)
                      ": the types of this COPY's columns are not known, so that it takes Strings of the server's own "
                      "bytes; name the table and its columns, or use the text form",
                      i + 1, rb_obj_class(value));
-        rb_ary_push(made, known || copy->form == POSTGRESQL_COPY_BINARY ? value : text_of(copy, value, i + 1, false));
+        rb_ary_push(made, known || copy->form == POSTGRESQL_COPY_BINARY
+                              ? value
+                              : postgresql_text_of(copy, value, i + 1, false));
     }
     return made;
 }
@@ -299,7 +304,7 @@ static VALUE write_copied(VALUE self, VALUE bytes)
     return SIZET2NUM(length);
 }
 
-static VALUE finish_body(struct db_exchange *exchange)
+static VALUE postgresql_finish_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
     struct postgresql_copy *copy = postgresql_copy_of(exchange->arguments[0]);
@@ -325,12 +330,12 @@ static VALUE finish_body(struct db_exchange *exchange)
 }
 
 /* @api private copy.finish(reason) -> Integer or an error. The number of rows; with a reason, gives the COPY up. */
-static VALUE finish(VALUE self, VALUE reason)
+static VALUE postgresql_finish(VALUE self, VALUE reason)
 {
     struct postgresql_copy *copy = postgresql_copy_of(self);
     if (!NIL_P(copy->error)) return copy->error;
     if (copy->ended) rb_raise(rb_eRuntimeError, "the COPY has ended");
-    struct db_exchange exchange = {.self = copy->protocol, .body = finish_body, .arguments = {self, reason}};
+    struct db_exchange exchange = {.self = copy->protocol, .body = postgresql_finish_body, .arguments = {self, reason}};
     return postgresql_exchange(&exchange);
 }
 
@@ -352,5 +357,5 @@ void postgresql_copy_in_define(void)
     rb_define_singleton_method(copy_in, "of", copy_in_of, 3);
     rb_define_method(copy_in, "<<", add_row, 1);
     rb_define_method(copy_in, "write", write_copied, 1);
-    rb_define_method(copy_in, "finish", finish, 1);
+    rb_define_method(copy_in, "finish", postgresql_finish, 1);
 }

@@ -135,7 +135,7 @@ static size_t take_rows(struct postgresql_copy *copy, const uint8_t *p, const ui
     return again;
 }
 
-static VALUE bytes_of(const struct postgresql_copy *copy, struct pg_message message)
+static VALUE postgresql_bytes_of(const struct postgresql_copy *copy, struct pg_message message)
 {
     const char *bytes = (const char *)message.p;
     long length = (long)(message.end - message.p);
@@ -160,7 +160,7 @@ static VALUE rows_body(struct db_exchange *exchange)
         if (message.type == PG_COPY_DATA && !copy->done) {
             bytes += message.whole;
             if (copy->raw) {
-                rb_ary_push(batch, bytes_of(copy, message));
+                rb_ary_push(batch, postgresql_bytes_of(copy, message));
             } else {
                 again = take_rows(copy, message.p, message.end, batch);
             }

@@ -57,7 +57,7 @@ static enum pg_written put_float(struct pg_buffer *buffer, float number)
 
 // PG_MALFORMED for a value that is not plain.
 
-static enum pg_written put_string(struct pg_buffer *buffer, enum postgresql_kind kind, VALUE string)
+static enum pg_written postgresql_put_string(struct pg_buffer *buffer, enum postgresql_kind kind, VALUE string)
 {
     struct pg_span text = {(const uint8_t *)RSTRING_PTR(string), (size_t)RSTRING_LEN(string)};
     int encoding = rb_enc_get_index(string);
@@ -78,8 +78,8 @@ static enum pg_written put_string(struct pg_buffer *buffer, enum postgresql_kind
     }
 }
 
-static enum pg_written put_digits(struct pg_buffer *buffer, enum postgresql_kind kind, const uint8_t *digits,
-                                  size_t length)
+static enum pg_written copy_values_put_digits(struct pg_buffer *buffer, enum postgresql_kind kind,
+                                              const uint8_t *digits, size_t length)
 {
     struct pg_span text = {digits, length};
     if (kind == POSTGRESQL_KIND_NUMERIC) return put_made(buffer, text, pg_put_numeric);
@@ -99,7 +99,7 @@ static enum pg_written put_integer(struct pg_buffer *buffer, enum postgresql_kin
     case POSTGRESQL_KIND_INT8: return put_64(buffer, (uint64_t)number);
     case POSTGRESQL_KIND_FLOAT4: return put_float(buffer, (float)number);
     case POSTGRESQL_KIND_FLOAT8: return put_double(buffer, (double)number);
-    default: return put_digits(buffer, kind, digits, pg_integer_digits((long)number, digits));
+    default: return copy_values_put_digits(buffer, kind, digits, pg_integer_digits((long)number, digits));
     }
 }
 
@@ -113,7 +113,7 @@ static enum pg_written put_real(struct pg_buffer *buffer, enum postgresql_kind k
         return fits ? put_float(buffer, single) : PG_OUT_OF_RANGE;
     }
     size_t length = pg_float_digits(number, digits);
-    return length ? put_digits(buffer, kind, digits, length) : PG_MALFORMED;
+    return length ? copy_values_put_digits(buffer, kind, digits, length) : PG_MALFORMED;
 }
 
 static enum pg_written put_time(const struct postgresql_protocol *protocol, struct pg_buffer *buffer,
@@ -148,7 +148,7 @@ static enum pg_written put_plain(const struct postgresql_protocol *protocol, str
     if (RB_FLOAT_TYPE_P(value)) return put_real(buffer, kind, RFLOAT_VALUE(value));
     if (value == Qtrue || value == Qfalse) return put_truth(buffer, kind, value == Qtrue);
     if (SYMBOL_P(value)) value = rb_sym2str(value);
-    if (RB_TYPE_P(value, T_STRING)) return put_string(buffer, kind, value);
+    if (RB_TYPE_P(value, T_STRING)) return postgresql_put_string(buffer, kind, value);
     if (RTEST(rb_obj_is_kind_of(value, rb_cTime))) return put_time(protocol, buffer, kind, value);
     return PG_MALFORMED;
 }

@@ -15,7 +15,7 @@ static void forget_prepared(struct postgresql_protocol *protocol)
 }
 
 // Drops all that the interrupted caller had asked for, also its statement if the server has prepared one.
-static VALUE finish_body(struct db_exchange *exchange)
+static VALUE interrupted_finish_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
     protocol->unknown_types = protocol->waiting = protocol->wanted_texts = Qnil;
@@ -42,7 +42,7 @@ static VALUE finish_body(struct db_exchange *exchange)
  * */
 static VALUE finish_reply(VALUE self)
 {
-    struct db_exchange exchange = {.self = self, .body = finish_body, .resumes = true};
+    struct db_exchange exchange = {.self = self, .body = interrupted_finish_body, .resumes = true};
     return postgresql_exchange(&exchange);
 }
 

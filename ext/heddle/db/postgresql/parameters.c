@@ -150,7 +150,7 @@ static enum pg_written put_number(struct pg_bind *bind, uint8_t *bytes, size_t l
     return pg_bind_value(bind, (struct pg_span){bytes, length});
 }
 
-static enum pg_written put_value(struct pg_bind *bind, VALUE value, uint32_t type)
+static enum pg_written parameters_put_value(struct pg_bind *bind, VALUE value, uint32_t type)
 {
     uint8_t bytes[8];
     if (NIL_P(value)) return pg_bind_value(bind, (struct pg_span){NULL, 0});
@@ -186,7 +186,7 @@ void postgresql_put_bind(struct postgresql_protocol *protocol, struct pg_span po
     struct pg_bind bind;
     pg_bind_begin(&bind, &protocol->request, portal, statement, formats, ready->count, ready->count);
     for (size_t i = 0; i < ready->count; i++)
-        put_value(&bind, RARRAY_AREF(values, (long)i), types[i]);
+        parameters_put_value(&bind, RARRAY_AREF(values, (long)i), types[i]);
     enum pg_written written = pg_bind_end(&bind, results, 1);
     ALLOCV_END(holder);
     postgresql_check(written);

@@ -138,7 +138,7 @@ bool postgresql_is_plain(VALUE self, VALUE sql)
 
 /* @api private protocol.kind_of(sql) -> :plain, :calling, :session, :commit, :other, :copy_in or :copy_out. Several
  * statements are at least :session: they cannot be prepared. */
-static VALUE kind_of(VALUE self, VALUE sql)
+static VALUE postgresql_kind_of(VALUE self, VALUE sql)
 {
     return kind_symbols[kind_in(look_at(postgresql_protocol_of(self), sql_text(sql)))];
 }
@@ -265,7 +265,7 @@ void postgresql_sql_define(void)
     for (int i = 0; i < KINDS; i++)
         kind_symbols[i] = ID2SYM(rb_intern(kind_names[i]));
     VALUE protocol = postgresql_cProtocol;
-    rb_define_method(protocol, "kind_of", kind_of, 1);
+    rb_define_method(protocol, "kind_of", postgresql_kind_of, 1);
     rb_define_method(protocol, "calls", calls, 1);
     rb_define_method(protocol, "sets_config?", sets_config_p, 1);
     rb_define_method(protocol, "statements", statements, 1);

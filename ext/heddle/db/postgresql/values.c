@@ -23,7 +23,7 @@ static ID id_parse, id_big_decimal, id_new, id_inet, id_call;
 
 // ---- text
 
-static VALUE bytes_of(struct pg_span span)
+static VALUE values_bytes_of(struct pg_span span)
 {
     return rb_str_new((const char *)span.at, (long)span.length);
 }
@@ -136,7 +136,7 @@ static VALUE lsn_value(const struct postgresql_reading *reading, struct pg_span 
 static VALUE server_value(struct postgresql_reading *reading, struct pg_span span, uint32_t oid,
                           enum postgresql_kind kind)
 {
-    VALUE text = postgresql_server_text(reading->protocol, oid, bytes_of(span));
+    VALUE text = postgresql_server_text(reading->protocol, oid, values_bytes_of(span));
     if (text == Qundef) {
         reading->incomplete = true;
         return Qnil;
@@ -185,7 +185,7 @@ static VALUE plain_value(struct postgresql_reading *reading, struct pg_span span
     case POSTGRESQL_KIND_FLOAT8:
         postgresql_check_value(reading, pg_read_float8(span, &read.float8));
         return DBL2NUM(read.float8);
-    case POSTGRESQL_KIND_BYTES: return bytes_of(span);
+    case POSTGRESQL_KIND_BYTES: return values_bytes_of(span);
     case POSTGRESQL_KIND_UUID: return uuid_value(reading, span);
     case POSTGRESQL_KIND_JSONB:
     case POSTGRESQL_KIND_VERSIONED:
@@ -333,7 +333,7 @@ static VALUE column_value(struct postgresql_reading *reading, VALUE description,
     if (!reading->incomplete) return value;
     reading->incomplete = false;
     reading->depth = 0;
-    VALUE fields[] = {Qnil, UINT2NUM(index), UINT2NUM(column->oid), bytes_of(span)};
+    VALUE fields[] = {Qnil, UINT2NUM(index), UINT2NUM(column->oid), values_bytes_of(span)};
     if (NIL_P(*waiting)) *waiting = rb_ary_new();
     rb_ary_push(*waiting, rb_ary_new_from_values(4, fields));
     return Qnil;

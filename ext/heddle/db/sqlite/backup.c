@@ -24,7 +24,7 @@ static VALUE step_body(struct sqlite_call *call)
     return Qnil;
 }
 
-static VALUE finish_body(struct sqlite_call *call)
+static VALUE sqlite_finish_body(struct sqlite_call *call)
 {
     struct copying *copying = (struct copying *)call->arguments[0];
     int code = sqlite_api.backup_finish(copying->at);
@@ -73,7 +73,7 @@ static VALUE copy(VALUE argument)
 {
     struct backup *backup = (struct backup *)argument;
     copy_all(argument);
-    return call_with(backup, finish_body);
+    return call_with(backup, sqlite_finish_body);
 }
 
 /*

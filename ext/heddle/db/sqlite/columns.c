@@ -49,7 +49,7 @@ static size_t size_of(const char *text)
     return text ? strlen(text) + 2 : 1;
 }
 
-static char *put(char *to, const char *text)
+static char *sqlite_put(char *to, const char *text)
 {
     *to = text ? KNOWN : UNKNOWN;
     if (text) memcpy(to + 1, text, size_of(text) - 1);
@@ -67,7 +67,7 @@ VALUE sqlite_columns_new(sqlite3_stmt *at, int count)
     columns->count = count;
     char *to = columns->texts;
     for (int i = 0; i < count; i++)
-        to = put(put(to, sqlite_api.column_name(at, i)), sqlite_api.column_decltype(at, i));
+        to = sqlite_put(sqlite_put(to, sqlite_api.column_name(at, i)), sqlite_api.column_decltype(at, i));
     return self;
 }
 
@@ -99,7 +99,7 @@ static struct columns *with_texts(VALUE self)
 }
 
 /* call-seq: columns.names -> Array of String */
-static VALUE names(VALUE self)
+static VALUE sqlite_names(VALUE self)
 {
     return with_texts(self)->names;
 }
@@ -115,6 +115,6 @@ void sqlite_columns_define(void)
     cColumns = rb_define_class_under(rb_path2class("Heddle::DB::SQLite"), "Columns", rb_cObject);
     rb_gc_register_mark_object(cColumns);
     rb_undef_alloc_func(cColumns);
-    rb_define_method(cColumns, "names", names, 0);
+    rb_define_method(cColumns, "names", sqlite_names, 0);
     rb_define_method(cColumns, "declared", declared, 0);
 }

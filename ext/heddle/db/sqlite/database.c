@@ -215,7 +215,7 @@ void sqlite_settle(struct sqlite_database *database)
 
 // ---- calls
 
-static VALUE call_body(VALUE argument)
+static VALUE sqlite_call_body(VALUE argument)
 {
     struct sqlite_call *call = (struct sqlite_call *)argument;
     return call->body(call);
@@ -229,7 +229,7 @@ static VALUE call_in_time(VALUE argument)
     struct scope *scope = scope_new(SCOPE_DEADLINE, span);
     VALUE guard = scope->self;
     scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), span));
-    VALUE result = scope_call(scope, call_body, argument);
+    VALUE result = scope_call(scope, sqlite_call_body, argument);
     RB_GC_GUARD(guard);
     return result;
 }
@@ -239,14 +239,14 @@ static bool somebody_waits(const struct sqlite_database *database)
     return !NIL_P(database->waiting) && RHASH_SIZE(database->waiting) > 0;
 }
 
-static bool in_transaction(const struct sqlite_core *core)
+static bool database_in_transaction(const struct sqlite_core *core)
 {
     return core && sqlite_core_alive(core) && !sqlite_api.get_autocommit(core->db);
 }
 
 bool sqlite_in_transaction(VALUE self)
 {
-    return in_transaction(sqlite_database_of(self)->core);
+    return database_in_transaction(sqlite_database_of(self)->core);
 }
 
 bool sqlite_is_closed(VALUE self)
@@ -263,7 +263,7 @@ bool sqlite_is_forked(VALUE self)
 
 bool sqlite_at_ease(const struct sqlite_database *database)
 {
-    return in_transaction(database->core) || (!database->attended && !somebody_waits(database));
+    return database_in_transaction(database->core) || (!database->attended && !somebody_waits(database));
 }
 
 static VALUE call_end(VALUE argument)
@@ -285,7 +285,7 @@ static VALUE call_end(VALUE argument)
     sqlite_finalize_doomed(core);
     if (core->closing) close_core(core);
     if (call->lets_others_in && somebody_waits(call->database))
-        rb_funcall(call->database->waiter, id_let_others_in, 1, in_transaction(core) ? Qtrue : Qfalse);
+        rb_funcall(call->database->waiter, id_let_others_in, 1, database_in_transaction(core) ? Qtrue : Qfalse);
     return Qnil;
 }
 
@@ -361,8 +361,8 @@ static VALUE database_open(VALUE self, VALUE path, VALUE flags)
  * call-seq: database.wait_for_locks_by(waiter, waiting) -> waiter
  *
  * When the database is locked, SQLite asks +waiter.call(count)+ whether to try again. A pragma for the time of such
- * waits sets +waiter.seconds+. A statement that #run has run ends with +waiter.let_others_in(in_transaction)+, unless
- * the Hash +waiting+ is empty.
+ * waits sets +waiter.seconds+. A statement that #run has run ends with +waiter.let_others_in(database_in_transaction)+,
+ * unless the Hash +waiting+ is empty.
  */
 static VALUE database_wait_by(VALUE self, VALUE waiter, VALUE waiting)
 {

@@ -2,7 +2,7 @@
 #include "db/sqlite/database.h"
 
 /* Database.load_classes: called when the Ruby part is loaded. */
-static VALUE load_classes(VALUE klass)
+static VALUE sqlite_load_classes(VALUE klass)
 {
     sqlite_eBusy = rb_path2class("Heddle::DB::Busy");
     rb_gc_register_mark_object(sqlite_eBusy);
@@ -20,7 +20,7 @@ void Init_heddle_sqlite(void)
     rb_gc_register_mark_object(sqlite_cDatabase);
     rb_define_alloc_func(sqlite_cDatabase, sqlite_database_allocate);
     rb_undef_method(sqlite_cDatabase, "initialize_copy");
-    rb_define_singleton_method(sqlite_cDatabase, "load_classes", load_classes, 0);
+    rb_define_singleton_method(sqlite_cDatabase, "load_classes", sqlite_load_classes, 0);
     sqlite_database_define();
     sqlite_api_define(sqlite_cDatabase);
     sqlite_statements_define();

@@ -12,13 +12,13 @@ static ID id_to_s, id_to_f, id_to_i, id_year, id_month, id_day, id_hour, id_min,
     id_to_time, id_time, id_gregorian, id_finite, id_infinite, id_big_decimal, id_exponent, id_frac, id_zero,
     id_bit_length;
 
-static bool is_a(VALUE value, VALUE klass)
+static bool sqlite_is_a(VALUE value, VALUE klass)
 {
     return RTEST(rb_obj_is_kind_of(value, klass));
 }
 
 RBIMPL_ATTR_NORETURN()
-static void refuse(VALUE value)
+static void sqlite_refuse(VALUE value)
 {
     if (RB_TYPE_P(value, T_ARRAY))
         rb_raise(rb_eTypeError,
@@ -118,13 +118,13 @@ VALUE sqlite_storable(struct sqlite_database *database, VALUE value)
     }
     if (value == Qtrue || value == Qfalse) return INT2FIX(value == Qtrue);
     if (SYMBOL_P(value)) return text_value(rb_sym2str(value));
-    if (is_a(value, rb_cTime)) return time_text(database, value);
-    if (is_a(value, cBigDecimal)) return decimal_value(value);
-    if (is_a(value, cDateTime)) return time_text(database, rb_funcall(mCalendar, id_time, 1, value));
-    if (is_a(value, cDate)) return date_text(value);
-    if (is_a(value, cDuration)) return rb_funcall(value, id_to_s, 0);
+    if (sqlite_is_a(value, rb_cTime)) return time_text(database, value);
+    if (sqlite_is_a(value, cBigDecimal)) return decimal_value(value);
+    if (sqlite_is_a(value, cDateTime)) return time_text(database, rb_funcall(mCalendar, id_time, 1, value));
+    if (sqlite_is_a(value, cDate)) return date_text(value);
+    if (sqlite_is_a(value, cDuration)) return rb_funcall(value, id_to_s, 0);
     VALUE time = rb_check_funcall(value, id_to_time, 0, NULL); // such as ActiveSupport::TimeWithZone
-    if (time == Qundef || !is_a(time, rb_cTime)) refuse(value);
+    if (time == Qundef || !sqlite_is_a(time, rb_cTime)) sqlite_refuse(value);
     return time_text(database, time);
 }
 

@@ -78,7 +78,7 @@ static struct sqlite_statement *usable(struct sqlite_call *call, VALUE prepared)
     return statement;
 }
 
-static VALUE run_body(struct sqlite_call *call)
+static VALUE sqlite_run_body(struct sqlite_call *call)
 {
     struct sqlite_statement *statement = usable(call, call->arguments[0]);
     if (statement->open) rb_raise(rb_eRuntimeError, "the rows of this statement are still being read");
@@ -93,11 +93,11 @@ static VALUE run_body(struct sqlite_call *call)
 static VALUE database_run(VALUE self, VALUE prepared, VALUE arguments)
 {
     struct sqlite_call call = {
-        .self = self, .body = run_body, .arguments = {prepared, arguments}, .lets_others_in = true};
+        .self = self, .body = sqlite_run_body, .arguments = {prepared, arguments}, .lets_others_in = true};
     return sqlite_call(&call);
 }
 
-static VALUE run_new_body(struct sqlite_call *call)
+static VALUE sqlite_run_new_body(struct sqlite_call *call)
 {
     VALUE prepared = sqlite_prepare(call->self, call->arguments[0], 0);
     if (rb_obj_is_kind_of(prepared, rb_eException)) return rb_assoc_new(Qnil, prepared);
@@ -115,7 +115,7 @@ static VALUE run_new_body(struct sqlite_call *call)
  */
 static VALUE database_run_new(VALUE self, VALUE sql, VALUE arguments)
 {
-    struct sqlite_call call = {.self = self, .body = run_new_body, .arguments = {sqlite_sql(sql), arguments}};
+    struct sqlite_call call = {.self = self, .body = sqlite_run_new_body, .arguments = {sqlite_sql(sql), arguments}};
     VALUE result = sqlite_call(&call);
     RB_GC_GUARD(call.arguments[0]);
     return result;

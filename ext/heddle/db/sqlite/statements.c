@@ -93,7 +93,7 @@ static const char *skip_blank(const char *p, const char *end)
     return p;
 }
 
-static bool is_word(char byte)
+static bool sqlite_is_word(char byte)
 {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
            byte == '_' || (unsigned char)byte >= 0x80;
@@ -101,7 +101,7 @@ static bool is_word(char byte)
 
 static const char *skip_word(const char *p, const char *end)
 {
-    while (p < end && is_word(*p))
+    while (p < end && sqlite_is_word(*p))
         p++;
     return p;
 }
@@ -139,7 +139,7 @@ static VALUE database_plain_p(VALUE klass, VALUE sql)
     return RB_TYPE_P(sql, T_STRING) && sqlite_is_plain(klass, sql) ? Qtrue : Qfalse;
 }
 
-static void describe(struct sqlite_statement *statement)
+static void sqlite_describe(struct sqlite_statement *statement)
 {
     sqlite3_stmt *at = statement->at;
     int count = sqlite_api.column_count(at);
@@ -159,7 +159,7 @@ void sqlite_statement_refresh(struct sqlite_statement *statement)
 {
     if (statement->prepared_anew == sqlite_api.stmt_status(statement->at, SQLITE_STMTSTATUS_REPREPARE, 0)) return;
     sqlite_keep_waiting(sqlite_database_of(statement->database));
-    describe(statement);
+    sqlite_describe(statement);
 }
 
 // PRAGMA busy_timeout = … is carried out when it is prepared. Its row has the milliseconds.
@@ -210,7 +210,7 @@ VALUE sqlite_prepare(VALUE self, VALUE sql, size_t offset)
     sqlite_settle(database);
     if (code != SQLITE_OK) return sqlite_error_value(database, code);
     if (statement->at) {
-        describe(statement);
+        sqlite_describe(statement);
         note_busy_timeout(database, statement);
         tail = skip_blank(tail, end);
         statement->tail = tail < end ? (size_t)(tail - RSTRING_PTR(sql)) : 0;

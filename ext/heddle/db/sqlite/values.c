@@ -197,7 +197,7 @@ static VALUE decimal(VALUE text)
     return rb_funcall(rb_mKernel, id_big_decimal, 1, text);
 }
 
-static VALUE text_of(const struct sqlite_database *database, enum sqlite_kind kind, const char *text, int length)
+static VALUE sqlite_text_of(const struct sqlite_database *database, enum sqlite_kind kind, const char *text, int length)
 {
     VALUE value = Qundef;
     switch (kind) {
@@ -219,7 +219,8 @@ static enum sqlite_kind kind_at(const struct sqlite_database *database, const st
 }
 
 // While Ruby code runs here (dates, decimals) SQLite is reserved for this call, and the row stays where it is.
-static VALUE value_of(const struct sqlite_database *database, sqlite3_stmt *at, int column, enum sqlite_kind kind)
+static VALUE sqlite_value_of(const struct sqlite_database *database, sqlite3_stmt *at, int column,
+                             enum sqlite_kind kind)
 {
     const void *bytes;
     switch (sqlite_api.column_type(at, column)) {
@@ -237,7 +238,7 @@ static VALUE value_of(const struct sqlite_database *database, sqlite3_stmt *at, 
     case SQLITE_TEXT:
         bytes = sqlite_api.column_text(at, column);
         if (!bytes) rb_memerror();
-        return text_of(database, kind, bytes, sqlite_api.column_bytes(at, column));
+        return sqlite_text_of(database, kind, bytes, sqlite_api.column_bytes(at, column));
     case SQLITE_BLOB:
         bytes = sqlite_api.column_blob(at, column);
         return rb_str_new(bytes ? bytes : "", sqlite_api.column_bytes(at, column));
@@ -251,12 +252,12 @@ VALUE sqlite_row(struct sqlite_database *database, struct sqlite_statement *stat
     int columns = statement->columns;
     if (columns <= ROW_GATHERED) {
         for (int i = 0; i < columns; i++)
-            gathered[i] = value_of(database, statement->at, i, kind_at(database, statement, i));
+            gathered[i] = sqlite_value_of(database, statement->at, i, kind_at(database, statement, i));
         return rb_ary_new_from_values(columns, gathered);
     }
     VALUE row = rb_ary_new_capa(columns);
     for (int i = 0; i < columns; i++)
-        rb_ary_push(row, value_of(database, statement->at, i, kind_at(database, statement, i)));
+        rb_ary_push(row, sqlite_value_of(database, statement->at, i, kind_at(database, statement, i)));
     return row;
 }
 

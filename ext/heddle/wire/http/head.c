@@ -14,14 +14,14 @@ static bool is_stripped(uint8_t byte)
     return byte == 0 || is_space(byte);
 }
 
-static bool is_digit(uint8_t byte)
+static bool http_is_digit(uint8_t byte)
 {
     return byte >= '0' && byte <= '9';
 }
 
 static const uint8_t *skip_digits(const uint8_t *p, const uint8_t *end)
 {
-    while (p < end && is_digit(*p))
+    while (p < end && http_is_digit(*p))
         p++;
     return p;
 }
@@ -52,7 +52,8 @@ bool wire_http_status_line(const uint8_t *p, const uint8_t *end, struct wire_htt
         p = after;
     }
     const uint8_t *code = skip_space(p, end);
-    if (code == p || end - code < 3 || !is_digit(code[0]) || !is_digit(code[1]) || !is_digit(code[2])) return false;
+    if (code == p || end - code < 3 || !http_is_digit(code[0]) || !http_is_digit(code[1]) || !http_is_digit(code[2]))
+        return false;
     status->code = (struct wire_http_span){code, 3};
     p = code + 3;
     if (p == end) return true;
@@ -117,20 +118,20 @@ enum wire_http_line wire_http_header_line(const uint8_t *p, const uint8_t *end, 
     return HTTP_LINE_FIELD;
 }
 
-static int hexadecimal(uint8_t byte)
+static int http_hexadecimal(uint8_t byte)
 {
-    if (is_digit(byte)) return byte - '0';
+    if (http_is_digit(byte)) return byte - '0';
     byte |= 0x20;
     return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }
 
 bool wire_http_chunk_size(const uint8_t *p, const uint8_t *end, uint64_t *size)
 {
-    while (p < end && hexadecimal(*p) < 0)
+    while (p < end && http_hexadecimal(*p) < 0)
         p++;
     if (p == end) return false;
     uint64_t value = 0;
-    for (int digit; p < end && (digit = hexadecimal(*p)) >= 0; p++) {
+    for (int digit; p < end && (digit = http_hexadecimal(*p)) >= 0; p++) {
         value = value >> 60 ? UINT64_MAX : value << 4 | (uint64_t)digit;
         if (value == UINT64_MAX) break;
     }
@@ -164,7 +165,7 @@ bool wire_http_plain_number(const uint8_t *p, const uint8_t *end, uint64_t *numb
     if (p == end || end - p > 18) return false;
     uint64_t value = 0;
     for (; p < end; p++) {
-        if (!is_digit(*p)) return false;
+        if (!http_is_digit(*p)) return false;
         value = value * 10 + (uint64_t)(*p - '0');
     }
     *number = value;

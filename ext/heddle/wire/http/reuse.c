@@ -10,7 +10,7 @@ static bool is_blank(uint8_t byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-static bool is_word(uint8_t byte)
+static bool http_is_word(uint8_t byte)
 {
     uint8_t lower = byte | 0x20;
     return (lower >= 'a' && lower <= 'z') || (byte >= '0' && byte <= '9') || byte == '_';
@@ -23,7 +23,7 @@ static const uint8_t *skip_blanks(const uint8_t *p, const uint8_t *end)
     return p;
 }
 
-static bool is_text(struct wire_http_span span, const char *text)
+static bool http_is_text(struct wire_http_span span, const char *text)
 {
     size_t length = strlen(text);
     return span.length == length && (length == 0 || strncasecmp((const char *)span.at, text, length) == 0);
@@ -34,7 +34,7 @@ static const uint8_t *after_word(const uint8_t *p, const uint8_t *end, const cha
 {
     size_t length = strlen(word);
     if ((size_t)(end - p) < length || strncasecmp((const char *)p, word, length) != 0) return NULL;
-    return p + length < end && is_word(p[length]) ? NULL : p + length;
+    return p + length < end && http_is_word(p[length]) ? NULL : p + length;
 }
 
 static void add_scheme(struct wire_http_facts *facts, struct wire_http_span value)
@@ -48,7 +48,7 @@ static bool parameter(struct wire_http_span value, const char *name, uint64_t *n
 {
     const uint8_t *end = value.at + value.length;
     for (const uint8_t *p = value.at; p < end; p++) {
-        if (p > value.at && is_word(p[-1])) continue;
+        if (p > value.at && http_is_word(p[-1])) continue;
         const uint8_t *after = after_word(p, end, name);
         if (!after) continue;
         after = skip_blanks(after, end);
@@ -74,35 +74,35 @@ void wire_http_facts_add(struct wire_http_facts *facts, struct wire_http_span na
 {
     switch (name.length) { // most fields are none of these: no name is compared with more than one
     case 6:
-        if (is_text(name, "expect")) facts->expect = true;
+        if (http_is_text(name, "expect")) facts->expect = true;
         break;
     case 7:
-        if (is_text(name, "upgrade")) facts->upgrade = true;
+        if (http_is_text(name, "upgrade")) facts->upgrade = true;
         break;
     case 10:
-        if (is_text(name, "keep-alive")) add_keep_alive(facts, value);
+        if (http_is_text(name, "keep-alive")) add_keep_alive(facts, value);
         break;
     case 13:
-        if (is_text(name, "authorization")) add_scheme(facts, value);
+        if (http_is_text(name, "authorization")) add_scheme(facts, value);
         break;
     case 14:
-        if (!is_text(name, "content-length")) break;
+        if (!http_is_text(name, "content-length")) break;
         facts->lengths++;
         facts->sized = wire_http_plain_number(value.at, value.at + value.length, &facts->length);
         break;
     case 16:
-        if (is_text(name, "www-authenticate")) add_scheme(facts, value);
+        if (http_is_text(name, "www-authenticate")) add_scheme(facts, value);
         break;
     case 17:
-        if (!is_text(name, "transfer-encoding")) break;
+        if (!http_is_text(name, "transfer-encoding")) break;
         facts->codings++;
-        facts->chunked = is_text(value, "chunked");
+        facts->chunked = http_is_text(value, "chunked");
         break;
     case 18:
-        if (is_text(name, "proxy-authenticate")) add_scheme(facts, value);
+        if (http_is_text(name, "proxy-authenticate")) add_scheme(facts, value);
         break;
     case 19:
-        if (is_text(name, "proxy-authorization")) add_scheme(facts, value);
+        if (http_is_text(name, "proxy-authorization")) add_scheme(facts, value);
         break;
     }
 }
@@ -139,21 +139,21 @@ static bool sent_whole(const struct wire_http_exchange *exchange)
 static bool received_whole(const struct wire_http_exchange *exchange)
 {
     const struct wire_http_facts *received = &exchange->received;
-    bool head = is_text(exchange->method, "HEAD");
+    bool head = http_is_text(exchange->method, "HEAD");
     if (head || !exchange->reads_bodies) // otherwise too much or too little was read
         return head && !exchange->reads_bodies && !exchange->read_to_the_end;
-    if (is_text(exchange->code, "304")) return true;
+    if (http_is_text(exchange->code, "304")) return true;
     if (!exchange->code_permits_body)
-        return announces_nothing(received) && (received->lengths == 1 || is_text(exchange->code, "204"));
+        return announces_nothing(received) && (received->lengths == 1 || http_is_text(exchange->code, "204"));
     if (!exchange->read_to_the_end) return false;
-    return is_sized(received) || (is_chunked(received) && !is_text(exchange->version, "1.0"));
+    return is_sized(received) || (is_chunked(received) && !http_is_text(exchange->version, "1.0"));
 }
 
 enum wire_http_reuse wire_http_reuse(const struct wire_http_exchange *exchange)
 {
     if (exchange->sent.binds || exchange->received.binds || exchange->received.used_up) return HTTP_PINNED;
     // After these requests the bytes on the connection may be something else than answers.
-    if (exchange->sent.upgrade || is_text(exchange->method, "CONNECT")) return HTTP_PINNED;
+    if (exchange->sent.upgrade || http_is_text(exchange->method, "CONNECT")) return HTTP_PINNED;
     if (!sent_whole(exchange) || !received_whole(exchange)) return HTTP_PINNED;
     return exchange->sent.expect ? HTTP_UNCERTAIN : HTTP_REUSABLE;
 }

@@ -256,7 +256,7 @@ static bool floating(struct mysql_row *row, size_t bytes, struct mysql_value *va
 }
 
 // Values that both kinds of rows send as a length and bytes.
-static bool bytes_of(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
+static bool mysql_bytes_of(struct mysql_row *row, const struct mysql_field *field, struct mysql_value *value)
 {
     if (!mysql_string(&row->p, row->end, &value->bytes)) return false;
     value->kind = MYSQL_IS_BYTES;
@@ -272,7 +272,7 @@ bool mysql_row_text(struct mysql_row *row, const struct mysql_field *field, stru
         value->kind = MYSQL_IS_NULL;
         return true;
     }
-    if (!bytes_of(row, field, value)) return false;
+    if (!mysql_bytes_of(row, field, value)) return false;
     struct mysql_span span = value->bytes;
     switch (field->type) {
     case MYSQL_TINY:
@@ -314,7 +314,7 @@ bool mysql_row_binary(struct mysql_row *row, const struct mysql_field *field, st
     case MYSQL_DATETIME:
     case MYSQL_TIMESTAMP: return mysql_string(&row->p, row->end, &span) && binary_moment(span, false, value);
     case MYSQL_TIME: return mysql_string(&row->p, row->end, &span) && binary_time(span, value);
-    default: return bytes_of(row, field, value);
+    default: return mysql_bytes_of(row, field, value);
     }
 }
 

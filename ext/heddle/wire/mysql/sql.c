@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static bool is_word(uint8_t byte)
+static bool mysql_is_word(uint8_t byte)
 {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') || (byte >= '0' && byte <= '9') ||
            byte == '_' || byte == '$' || byte >= 0x80;
@@ -31,8 +31,8 @@ static const uint8_t *behind_comment(const uint8_t *p, const uint8_t *end)
 static bool begins_name(const struct mysql_placeholder_scan *scan, const uint8_t *colon)
 {
     const uint8_t *p = colon + 1;
-    if (p == scan->end || !is_word(*p) || *p == '$' || (*p >= '0' && *p <= '9')) return false;
-    return colon == scan->start || (colon[-1] != ':' && !is_word(colon[-1]));
+    if (p == scan->end || !mysql_is_word(*p) || *p == '$' || (*p >= '0' && *p <= '9')) return false;
+    return colon == scan->start || (colon[-1] != ':' && !mysql_is_word(colon[-1]));
 }
 
 enum mysql_placeholder mysql_sql_placeholder(struct mysql_placeholder_scan *scan)
@@ -58,7 +58,7 @@ enum mysql_placeholder mysql_sql_placeholder(struct mysql_placeholder_scan *scan
             if (!close || (byte != '`' && memchr(p, '\\', (size_t)(close - p)))) return MYSQL_PLACEHOLDER_UNKNOWN;
             p = close + 1; // a doubled quote opens the next part at once
         } else if (byte == ':' && begins_name(scan, p - 1)) {
-            while (p < end && is_word(*p) && *p != '$')
+            while (p < end && mysql_is_word(*p) && *p != '$')
                 p++;
             scan->p = p;
             return MYSQL_PLACEHOLDER_NAME;
@@ -92,19 +92,19 @@ static size_t next_word(const uint8_t **p, const uint8_t *end)
         if (!behind) behind = *p + 2; // its contents are executed
         if (behind != *p) {
             *p = behind;
-        } else if (is_word(**p)) {
+        } else if (mysql_is_word(**p)) {
             break;
         } else {
             (*p)++;
         }
     }
     size_t length = 0;
-    while ((size_t)(end - *p) > length && is_word((*p)[length]))
+    while ((size_t)(end - *p) > length && mysql_is_word((*p)[length]))
         length++;
     return length;
 }
 
-static bool same(const uint8_t *p, size_t length, const char *word)
+static bool mysql_same(const uint8_t *p, size_t length, const char *word)
 {
     if (strlen(word) != length) return false;
     for (size_t i = 0; i < length; i++) {
@@ -117,7 +117,7 @@ static bool same(const uint8_t *p, size_t length, const char *word)
 static bool among(const uint8_t *p, size_t length, const char *const *words)
 {
     for (; *words; words++)
-        if (same(p, length, *words)) return true;
+        if (mysql_same(p, length, *words)) return true;
     return false;
 }
 
@@ -135,10 +135,10 @@ static const char *const commits[] = {"alter",    "analyze", "begin",    "cache"
 static enum mysql_sql second_word_commits(const uint8_t *p, size_t length, const uint8_t *end)
 {
     static const char *const tables[] = {"table", "tables", "local", "no_write_to_binlog", NULL};
-    bool begin = same(p, length, "begin");
+    bool begin = mysql_same(p, length, "begin");
     p += length;
     length = next_word(&p, end);
-    if (begin) return same(p, length, "not") ? MYSQL_SQL_OTHER : MYSQL_SQL_COMMIT;
+    if (begin) return mysql_same(p, length, "not") ? MYSQL_SQL_OTHER : MYSQL_SQL_COMMIT;
     return among(p, length, tables) ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
 }
 
@@ -172,7 +172,7 @@ static bool has_variable(const uint8_t *p, const uint8_t *end)
 static bool mentions_session(const uint8_t *p, const uint8_t *end)
 {
     for (const uint8_t *at = p; (at = memchr(at, '_', (size_t)(end - at))); at++)
-        if (at - p >= 3 && end - at >= 5 && same(at - 3, 3, "get") && same(at + 1, 4, "lock")) return true;
+        if (at - p >= 3 && end - at >= 5 && mysql_same(at - 3, 3, "get") && mysql_same(at + 1, 4, "lock")) return true;
     return has_variable(p, end);
 }
 
@@ -202,7 +202,7 @@ static bool counts_conditions(const uint8_t *p, const uint8_t *end)
         if (++p == end) return false;
         if (*p != '@') continue;
         size_t length = next_word(&p, end);
-        if (same(p, length, "session") || same(p, length, "local")) {
+        if (mysql_same(p, length, "session") || mysql_same(p, length, "local")) {
             p += length;
             length = next_word(&p, end);
         }
@@ -217,16 +217,17 @@ enum mysql_sql_way mysql_sql_way(const uint8_t *p, const uint8_t *end)
                                         "prepare",    "release", "savepoint", "signal", "use",     NULL};
     const uint8_t *word = p;
     size_t length = first_word(&word, end);
-    if (same(word, length, "show") || same(word, length, "get")) return MYSQL_WAY_DIAGNOSTICS;
-    if (same(word, length, "set")) {
+    if (mysql_same(word, length, "show") || mysql_same(word, length, "get")) return MYSQL_WAY_DIAGNOSTICS;
+    if (mysql_same(word, length, "set")) {
         word += length;
         length = next_word(&word, end);
-        return same(word, length, "statement") ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT; // set statement … for select
+        return mysql_same(word, length, "statement") ? MYSQL_WAY_PREPARED
+                                                     : MYSQL_WAY_TEXT; // set statement … for select
     }
     if (among(word, length, texts)) return MYSQL_WAY_TEXT;
     if (among(word, length, plain)) return counts_conditions(word, end) ? MYSQL_WAY_DIAGNOSTICS : MYSQL_WAY_PREPARED;
     if (!among(word, length, commits)) return MYSQL_WAY_PREPARED;
-    bool compound = same(word, length, "begin") && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT;
+    bool compound = mysql_same(word, length, "begin") && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT;
     return compound ? MYSQL_WAY_PREPARED : MYSQL_WAY_TEXT;
 }
 
@@ -239,13 +240,14 @@ bool mysql_sql_leaves_traces(const uint8_t *p, const uint8_t *end)
     const uint8_t *word = p;
     size_t length = first_word(&word, end);
     if (!among(word, length, harmless)) return true;
-    if (same(word, length, "begin")) { // and not BEGIN NOT ATOMIC, or a block of sql_mode ORACLE
+    if (mysql_same(word, length, "begin")) { // and not BEGIN NOT ATOMIC, or a block of sql_mode ORACLE
         word += length;
         length = next_word(&word, end);
-        return length && !same(word, length, "work");
+        return length && !mysql_same(word, length, "work");
     }
     // Of temporary tables, and of statements prepared by SQL.
-    if ((same(word, length, "create") || same(word, length, "drop")) && mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT)
+    if ((mysql_same(word, length, "create") || mysql_same(word, length, "drop")) &&
+        mysql_sql_kind(p, end) != MYSQL_SQL_COMMIT)
         return true;
     return mentions_session(word, end);
 }
@@ -255,32 +257,33 @@ enum mysql_sql mysql_sql_kind(const uint8_t *p, const uint8_t *end)
     size_t length = first_word(&p, end);
     if (among(p, length, plain)) return mentions_session(p, end) ? MYSQL_SQL_SESSION : MYSQL_SQL_PLAIN;
     if (!among(p, length, commits)) {
-        if (!same(p, length, "load") && !same(p, length, "set")) return MYSQL_SQL_OTHER;
-        bool set = same(p, length, "set");
+        if (!mysql_same(p, length, "load") && !mysql_same(p, length, "set")) return MYSQL_SQL_OTHER;
+        bool set = mysql_same(p, length, "set");
         p += length;
         length = next_word(&p, end);
-        bool ends = set ? same(p, length, "password") || same(p, length, "autocommit") || same(p, length, "default")
-                        : same(p, length, "index");
+        bool ends = set ? mysql_same(p, length, "password") || mysql_same(p, length, "autocommit") ||
+                              mysql_same(p, length, "default")
+                        : mysql_same(p, length, "index");
         return ends ? MYSQL_SQL_COMMIT : MYSQL_SQL_OTHER;
     }
-    if (same(p, length, "analyze") || same(p, length, "begin")) return second_word_commits(p, length, end);
-    bool rollback = same(p, length, "rollback"), drop = same(p, length, "drop"),
-         table = same(p, length, "create") || same(p, length, "drop");
+    if (mysql_same(p, length, "analyze") || mysql_same(p, length, "begin")) return second_word_commits(p, length, end);
+    bool rollback = mysql_same(p, length, "rollback"), drop = mysql_same(p, length, "drop"),
+         table = mysql_same(p, length, "create") || mysql_same(p, length, "drop");
     p += length;
     length = next_word(&p, end);
-    if (table && same(p, length, "or")) { // replace
+    if (table && mysql_same(p, length, "or")) { // replace
         p += length;
         length = next_word(&p, end);
         p += length;
         length = next_word(&p, end);
     }
-    if (table && same(p, length, "temporary")) return MYSQL_SQL_OTHER;
-    if (drop && same(p, length, "prepare")) return MYSQL_SQL_OTHER;
-    if (rollback && (same(p, length, "to") || same(p, length, "work"))) {
-        if (same(p, length, "to")) return MYSQL_SQL_OTHER;
+    if (table && mysql_same(p, length, "temporary")) return MYSQL_SQL_OTHER;
+    if (drop && mysql_same(p, length, "prepare")) return MYSQL_SQL_OTHER;
+    if (rollback && (mysql_same(p, length, "to") || mysql_same(p, length, "work"))) {
+        if (mysql_same(p, length, "to")) return MYSQL_SQL_OTHER;
         p += length;
         length = next_word(&p, end);
-        if (same(p, length, "to")) return MYSQL_SQL_OTHER;
+        if (mysql_same(p, length, "to")) return MYSQL_SQL_OTHER;
     }
     return MYSQL_SQL_COMMIT;
 }

@@ -1,6 +1,6 @@
 #include "wire/postgresql/copy.h"
 
-static bool same(struct pg_span one, struct pg_span other)
+static bool pg_same(struct pg_span one, struct pg_span other)
 {
     return one.length == other.length && (one.length == 0 || memcmp(one.at, other.at, one.length) == 0);
 }
@@ -56,13 +56,13 @@ bool pg_copy_text_next(const struct pg_copy_text *form, struct pg_copy_fields *f
         p += escape && fields->end - p > 1 ? 2 : 1;
     }
     field->raw = (struct pg_span){fields->p, (size_t)(p - fields->p)};
-    if (same(field->raw, form->null)) *field = (struct pg_copy_field){{NULL, 0}, false};
+    if (pg_same(field->raw, form->null)) *field = (struct pg_copy_field){{NULL, 0}, false};
     fields->ended = p == fields->end;
     fields->p = fields->ended ? p : p + 1;
     return true;
 }
 
-static int hexadecimal(uint8_t byte)
+static int pg_hexadecimal(uint8_t byte)
 {
     if (byte >= '0' && byte <= '9') return byte - '0';
     byte |= 0x20;
@@ -83,8 +83,8 @@ static uint8_t unescape(const uint8_t **p, const uint8_t *end)
     case 't': return '\t';
     case 'v': return '\v';
     case 'x':
-        if (*p == end || hexadecimal(**p) < 0) return byte;
-        for (int i = 0; i < 2 && *p < end && (digit = hexadecimal(**p)) >= 0; i++, (*p)++)
+        if (*p == end || pg_hexadecimal(**p) < 0) return byte;
+        for (int i = 0; i < 2 && *p < end && (digit = pg_hexadecimal(**p)) >= 0; i++, (*p)++)
             code = code * 16 + (unsigned)digit;
         return (uint8_t)code;
     default:
@@ -130,7 +130,7 @@ enum pg_written pg_put_copy_text(struct pg_buffer *buffer, const struct pg_copy_
     enum { OCTAL = 3 }; // bytes that an escape adds
     if (!value.at) return pg_put_bytes(buffer, form->null.at, form->null.length);
     if (value.length > PG_MESSAGE_MOST) return PG_TOO_LONG;
-    if (!needs_escapes(value, form->delimiter) && !same(value, form->null))
+    if (!needs_escapes(value, form->delimiter) && !pg_same(value, form->null))
         return pg_put_bytes(buffer, value.at, value.length);
     size_t room = value.length + OCTAL, before = buffer->length;
     for (size_t i = 0; i < value.length; i++)
@@ -145,7 +145,7 @@ enum pg_written pg_put_copy_text(struct pg_buffer *buffer, const struct pg_copy_
         }
         *at++ = byte;
     }
-    if (same((struct pg_span){begin, (size_t)(at - begin)}, form->null)) {
+    if (pg_same((struct pg_span){begin, (size_t)(at - begin)}, form->null)) {
         // Writes the first byte as a number, so that the value is not NULL. An empty value has no first byte.
         if (value.length == 0) return PG_OUT_OF_RANGE;
         size_t first = escape_of(value.at[0], form->delimiter) ? 2 : 1;
@@ -203,7 +203,7 @@ bool pg_copy_csv_next(const struct pg_copy_csv *form, struct pg_copy_fields *fie
         p = csv_step(form, p, fields->end, &quoted);
     }
     field->raw = (struct pg_span){fields->p, (size_t)(p - fields->p)};
-    if (!field->encoded && same(field->raw, form->null)) field->raw = (struct pg_span){NULL, 0};
+    if (!field->encoded && pg_same(field->raw, form->null)) field->raw = (struct pg_span){NULL, 0};
     fields->ended = p == fields->end;
     fields->p = fields->ended ? p : p + 1;
     return true;
@@ -229,7 +229,7 @@ size_t pg_copy_csv_decode(const struct pg_copy_csv *form, struct pg_span raw, ui
 
 static bool needs_quotes(const struct pg_copy_csv *form, struct pg_span value, bool only)
 {
-    if (same(value, form->null) || (only && is_end_of_data(value))) return true;
+    if (pg_same(value, form->null) || (only && is_end_of_data(value))) return true;
     for (size_t i = 0; i < value.length; i++) {
         uint8_t byte = value.at[i];
         if (byte == form->delimiter || byte == form->quote || byte == '\n' || byte == '\r') return true;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-static size_t put_digits(uint64_t number, unsigned least, uint8_t *out)
+static size_t pg_put_digits(uint64_t number, unsigned least, uint8_t *out)
 {
     uint8_t digits[PG_DIGITS_MOST], *at = digits + sizeof(digits);
     size_t length = 0;
@@ -19,7 +19,7 @@ size_t pg_integer_digits(int64_t number, uint8_t out[PG_DIGITS_MOST])
 {
     size_t sign = number < 0;
     if (sign) *out = '-';
-    return sign + put_digits(sign ? 0 - (uint64_t)number : (uint64_t)number, 1, out + sign);
+    return sign + pg_put_digits(sign ? 0 - (uint64_t)number : (uint64_t)number, 1, out + sign);
 }
 
 size_t pg_float_digits(double number, uint8_t out[PG_DIGITS_MOST])
@@ -40,7 +40,7 @@ size_t pg_float_digits(double number, uint8_t out[PG_DIGITS_MOST])
             whole *= 10; // 3.0
             decimals = 1;
         }
-        size_t length = put_digits(whole, decimals + 1, out + sign);
+        size_t length = pg_put_digits(whole, decimals + 1, out + sign);
         uint8_t *point = out + sign + length - decimals;
         memmove(point + 1, point, decimals);
         *point = '.';

@@ -120,7 +120,7 @@ bool pg_row_begin(const uint8_t *p, const uint8_t *end, struct pg_row *row)
     return row->count <= (size_t)(end - p) / 4;
 }
 
-static bool same(struct pg_span span, const char *text)
+static bool messages_same(struct pg_span span, const char *text)
 {
     return span.length == strlen(text) && memcmp(span.at, text, span.length) == 0;
 }
@@ -133,7 +133,7 @@ static enum pg_verb verb_of(struct pg_span name)
     } verbs[] = {
         {"SELECT", PG_VERB_SELECT}, {"FETCH", PG_VERB_FETCH}, {"MOVE", PG_VERB_MOVE}, {"ROLLBACK", PG_VERB_ROLLBACK}};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-        if (same(name, verbs[i].name)) return verbs[i].verb;
+        if (messages_same(name, verbs[i].name)) return verbs[i].verb;
     return PG_VERB_OTHER;
 }
 

@@ -47,7 +47,7 @@ static void put_32(struct message *message, uint32_t number)
     if (!message->result) message->result = pg_put_32(message->buffer, number);
 }
 
-static void put_string(struct message *message, struct pg_span string)
+static void requests_put_string(struct message *message, struct pg_span string)
 {
     if (!message->result) message->result = pg_put_string(message->buffer, string);
 }
@@ -61,7 +61,7 @@ static enum pg_written put_empty(struct pg_buffer *buffer, uint8_t type)
 static enum pg_written put_one_string(struct pg_buffer *buffer, uint8_t type, struct pg_span string)
 {
     struct message message = message_begin(buffer, type);
-    put_string(&message, string);
+    requests_put_string(&message, string);
     return message_end(&message);
 }
 
@@ -69,7 +69,7 @@ static enum pg_written put_named(struct pg_buffer *buffer, uint8_t type, enum pg
 {
     struct message message = message_begin(buffer, type);
     put_8(&message, (uint8_t)what);
-    put_string(&message, name);
+    requests_put_string(&message, name);
     return message_end(&message);
 }
 
@@ -85,8 +85,8 @@ enum pg_written pg_put_parse(struct pg_buffer *buffer, struct pg_span statement,
 {
     if (type_count > PG_PARAMETERS_MOST) return PG_TOO_MANY_PARAMETERS;
     struct message message = message_begin(buffer, 'P');
-    put_string(&message, statement);
-    put_string(&message, sql);
+    requests_put_string(&message, statement);
+    requests_put_string(&message, sql);
     put_16(&message, (uint16_t)type_count);
     for (size_t i = 0; i < type_count; i++)
         put_32(&message, types[i]);
@@ -122,8 +122,8 @@ enum pg_written pg_bind_begin(struct pg_bind *bind, struct pg_buffer *buffer, st
     if (format_count > 1 && format_count != parameter_count) return refuse_bind(bind, PG_FORMATS_DIFFER);
     bind->count = (uint32_t)parameter_count;
     struct message message = message_begin(buffer, 'B');
-    put_string(&message, portal);
-    put_string(&message, statement);
+    requests_put_string(&message, portal);
+    requests_put_string(&message, statement);
     put_formats(&message, formats, format_count);
     put_16(&message, (uint16_t)parameter_count);
     return message.result ? refuse_bind(bind, message.result) : PG_WRITTEN;
@@ -164,7 +164,7 @@ enum pg_written pg_put_execute(struct pg_buffer *buffer, struct pg_span portal, 
 {
     if (rows > INT32_MAX) return PG_OUT_OF_RANGE;
     struct message message = message_begin(buffer, 'E');
-    put_string(&message, portal);
+    requests_put_string(&message, portal);
     put_32(&message, rows);
     return message_end(&message);
 }

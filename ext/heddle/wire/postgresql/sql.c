@@ -122,7 +122,7 @@ static enum pg_sql_kind kind_of_copy(struct pg_sql_scan *scan)
 }
 
 // The kind of a statement whose first token has just been read; `scan` is a copy.
-static enum pg_sql_kind kind_of(struct pg_sql_scan scan)
+static enum pg_sql_kind pg_kind_of(struct pg_sql_scan scan)
 {
     scan.places = NULL;
     while (scan.token == PG_SQL_OPEN)
@@ -209,7 +209,7 @@ bool pg_sql_next_statement(struct pg_sql_scan *scan, struct pg_sql_statement *st
         ;
     if (scan->token == PG_SQL_END) return false;
     const uint8_t *begin = scan->text.at, *last = begin + scan->text.length;
-    statement->kind = kind_of(*scan);
+    statement->kind = pg_kind_of(*scan);
     struct nesting nesting = {0};
     struct effects effects = {0};
     nest(&nesting, scan);

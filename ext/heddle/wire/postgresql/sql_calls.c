@@ -58,7 +58,7 @@ static bool is_dot(const struct pg_sql_scan *scan)
     return scan->token == PG_SQL_OTHER && scan->text.length == 1 && *scan->text.at == '.';
 }
 
-static bool is_word(const struct pg_sql_scan *scan, const char *word)
+static bool pg_is_word(const struct pg_sql_scan *scan, const char *word)
 {
     if (scan->token != PG_SQL_WORD || scan->text.length != strlen(word)) return false;
     for (size_t i = 0; i < scan->text.length; i++)
@@ -71,7 +71,7 @@ static bool names_columns(const struct pg_sql_scan *scan)
 {
     static const char *const words[] = {"into", "as", "with", "recursive", "copy"};
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
-        if (is_word(scan, words[i])) return true;
+        if (pg_is_word(scan, words[i])) return true;
     return false;
 }
 
@@ -89,7 +89,7 @@ bool pg_sql_note_call(struct pg_sql_calls *calls, const struct pg_sql_scan *scan
         if (!calls->dotted) {
             calls->qualified = false;
             // insert into name (…), … as name (…)
-            calls->columns = calls->lists || (calls->columns && scan->token == PG_SQL_WORD && is_word(scan, "as"));
+            calls->columns = calls->lists || (calls->columns && scan->token == PG_SQL_WORD && pg_is_word(scan, "as"));
         } else {
             calls->qualified = true;
         }

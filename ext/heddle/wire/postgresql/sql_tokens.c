@@ -14,7 +14,7 @@ static bool is_space(uint8_t byte)
     return classes[byte] & SPACE;
 }
 
-static bool is_digit(uint8_t byte)
+static bool pg_is_digit(uint8_t byte)
 {
     return classes[byte] & DIGIT;
 }
@@ -24,14 +24,14 @@ static bool begins_word(uint8_t byte)
     return classes[byte] & FIRST;
 }
 
-static bool is_word(uint8_t byte)
+static bool sql_tokens_is_word(uint8_t byte)
 {
     return classes[byte] & LATER;
 }
 
 bool pg_sql_in_word(uint8_t byte)
 {
-    return is_word(byte);
+    return sql_tokens_is_word(byte);
 }
 
 static const uint8_t *line_end(const uint8_t *p, const uint8_t *end)
@@ -128,7 +128,7 @@ static const uint8_t *behind_dollars(const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *tag = p + 1;
     if (tag < end && begins_word(*tag))
-        while (tag < end && is_word(*tag) && *tag != '$')
+        while (tag < end && sql_tokens_is_word(*tag) && *tag != '$')
             tag++;
     if (tag >= end || *tag != '$') return p;
     size_t length = (size_t)(tag + 1 - p);
@@ -142,14 +142,14 @@ static const uint8_t *behind_dollars(const uint8_t *p, const uint8_t *end)
 
 static const uint8_t *behind_word(const uint8_t *p, const uint8_t *end)
 {
-    while (p < end && is_word(*p))
+    while (p < end && sql_tokens_is_word(*p))
         p++;
     return p;
 }
 
 static const uint8_t *behind_name(const uint8_t *p, const uint8_t *end)
 {
-    while (p < end && is_word(*p) && *p != '$')
+    while (p < end && sql_tokens_is_word(*p) && *p != '$')
         p++;
     return p;
 }
@@ -178,10 +178,10 @@ static const uint8_t *word(struct pg_sql_scan *scan, const uint8_t *p, enum pg_s
 static const uint8_t *dollar(struct pg_sql_scan *scan, const uint8_t *p, enum pg_sql_token *token)
 {
     const uint8_t *end = scan->end;
-    if (end - p >= 2 && is_digit(p[1])) {
+    if (end - p >= 2 && pg_is_digit(p[1])) {
         uint32_t number = 0;
         const uint8_t *at = p + 1;
-        for (; at < end && is_digit(*at); at++)
+        for (; at < end && pg_is_digit(*at); at++)
             number = number > PG_PARAMETERS_MOST ? number : number * 10 + (uint32_t)(*at - '0');
         scan->native = true;
         scan->number = number > PG_PARAMETERS_MOST ? 0 : number;
@@ -259,9 +259,9 @@ static const uint8_t *token_end(struct pg_sql_scan *scan, const uint8_t *p, enum
     default: break;
     }
     if (begins_word(*p)) return word(scan, p, token);
-    if (is_digit(*p)) {
+    if (pg_is_digit(*p)) {
         *token = PG_SQL_NUMBER;
-        while (p < end && ((is_word(*p) && *p != '$') || *p == '.'))
+        while (p < end && ((sql_tokens_is_word(*p) && *p != '$') || *p == '.'))
             p++;
         return p;
     }

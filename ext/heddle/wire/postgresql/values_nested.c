@@ -1,7 +1,7 @@
 #include "wire/postgresql/values_nested.h"
 
 // Reads a four-byte count of elements, each of which takes at least this many bytes.
-static bool begin(struct pg_span value, size_t least, struct pg_elements *elements)
+static bool pg_begin(struct pg_span value, size_t least, struct pg_elements *elements)
 {
     const uint8_t *p = value.at, *end = value.at + value.length;
     *elements = (struct pg_elements){.end = end};
@@ -66,7 +66,7 @@ bool pg_read_range(struct pg_span value, struct pg_range *range)
 
 bool pg_multirange_begin(struct pg_span value, struct pg_elements *ranges)
 {
-    return begin(value, 5, ranges);
+    return pg_begin(value, 5, ranges);
 }
 
 bool pg_multirange_next(struct pg_elements *ranges, struct pg_range *range)
@@ -84,7 +84,7 @@ bool pg_multirange_next(struct pg_elements *ranges, struct pg_range *range)
 
 bool pg_composite_begin(struct pg_span value, struct pg_elements *fields)
 {
-    return begin(value, 8, fields);
+    return pg_begin(value, 8, fields);
 }
 
 bool pg_composite_next(struct pg_elements *fields, uint32_t *type, struct pg_span *field)
@@ -101,7 +101,7 @@ bool pg_composite_next(struct pg_elements *fields, uint32_t *type, struct pg_spa
 
 bool pg_hstore_begin(struct pg_span value, struct pg_elements *pairs)
 {
-    return begin(value, 8, pairs);
+    return pg_begin(value, 8, pairs);
 }
 
 bool pg_hstore_next(struct pg_elements *pairs, struct pg_span *key, struct pg_span *value)
@@ -118,7 +118,7 @@ bool pg_hstore_next(struct pg_elements *pairs, struct pg_span *key, struct pg_sp
 
 bool pg_tsvector_begin(struct pg_span value, struct pg_elements *lexemes)
 {
-    return begin(value, 3, lexemes);
+    return pg_begin(value, 3, lexemes);
 }
 
 bool pg_tsvector_next(struct pg_elements *lexemes, struct pg_lexeme *lexeme)

@@ -99,7 +99,7 @@ static enum pg_written put_head(struct pg_buffer *buffer, size_t count, int32_t 
     return pg_put_16(buffer, (uint16_t)scale);
 }
 
-static bool is_digit(uint8_t byte)
+static bool values_numeric_is_digit(uint8_t byte)
 {
     return byte >= '0' && byte <= '9';
 }
@@ -118,7 +118,7 @@ static enum pg_written parse(struct pg_span text, struct decimal *decimal)
     if (p < end && (*p == '-' || *p == '+')) decimal->negative = *p++ == '-';
     decimal->p = p;
     bool point = false;
-    for (; p < end && (is_digit(*p) || (*p == '.' && !point)); p++) {
+    for (; p < end && (values_numeric_is_digit(*p) || (*p == '.' && !point)); p++) {
         if (*p == '.') {
             point = true;
         } else if (point) {
@@ -137,7 +137,7 @@ static enum pg_written parse(struct pg_span text, struct decimal *decimal)
     if (p == end) return PG_MALFORMED;
     int64_t exponent = 0;
     for (; p < end; p++) {
-        if (!is_digit(*p)) return PG_MALFORMED;
+        if (!values_numeric_is_digit(*p)) return PG_MALFORMED;
         if (exponent < EXPONENT_MOST) exponent = exponent * 10 + (*p - '0');
     }
     if (negative) exponent = -exponent;
