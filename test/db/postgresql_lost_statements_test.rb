@@ -213,7 +213,7 @@ class PostgreSQLLostStatementsTest < Minitest::Test
     end
   end
 
-  # The types of the values have changed: it is prepared again in the flight.
+  # The types of the values have changed: it is prepared again in the same round trip.
   def test_a_statement_that_was_prepared_again_and_not_described
     with_session do |db, session|
       assert_equal [["v"]], db.query("select ?", 1).rows

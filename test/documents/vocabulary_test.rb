@@ -15,12 +15,16 @@ class VocabularyTest < Minitest::Test
     /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator",
     /SQLite.{0,4}(?:Line|Turn|Refusals|Shape)\b|sqlite_shape|@shape\b|MySQL2::Line\b|\bBounds\.new/ =>
       "WaitQueue, Waiter, ErrorMap, Columns, description, SocketWatch, PGRange",
-    /query_told|run_told|load_classes|\bHolders\b|\.harmless\b/ => "watched, load_classes, LeaseOwners, sanitize",
+    /query_told|run_told|know_classes|\bHolders\b|\.harmless\b/ => "watched, load_classes, LeaseOwners, sanitize",
     /query_keeping|run_keeping|keep_arrived|kept_notification|\bflights\b|in one flight/ =>
       "query_prepared, run_named, consume_input, queued_notification, round trips",
     %r{\bCompat\b|heddle/compat\b|HEDDLE_COMPAT|Heddle::Drivers\b} => "RubyFixes, Resolver, DatabaseGems",
     /NetHTTP::(?:Making|Starting|Transporting|Replacing|Connecting)\b|of_shadow|@shadow|\bmakes\?|Library\.starts\?/ =>
-      "Initializer, Start, TransportRequest, MethodReplacement, Connect, replacement"
+      "Initializer, Start, TransportRequest, MethodReplacement, Connect, replacement",
+    /\b(?:db|mysql|postgresql|sqlite|odbc)_c?link|\bdb.*\/link\.[ch]\b/i =>
+      "protocol, database, client (Driver#native)",
+    /\bearly[ _]wake/i => "pending wakeup", /\bkept[ _]connections?\b/i => "persistent connection",
+    /callers_turn|give_turn|\bTURN_(?:LAST|SOON|FIRST)\b|\bloop_admit|\badmission\.c/ => "resume order, yield"
   }.freeze
   FILES = "{*.md,Rakefile,Gemfile,{bin,script}/*,{doc,guides}/**/*.md," \
     "{lib,test,lab,odbc,rakelib,sig,examples}/**/*.{rb,rbs,md,rake},{ext,lab/ext,odbc/ext}/**/*.{c,h,rb}}"

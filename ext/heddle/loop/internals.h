@@ -1,8 +1,8 @@
 // Shared by the files of a loop: switching.c (the ready queue and polling), parking.c (how a fiber waits), selection.c
 // (waits for several descriptors), descriptor_wait.c (waits for one), starting.c (how a fiber starts another),
-// admission.c (operations that end without parking), sending.c (bytes that are sent later), unblock.c (wakes blocked
-// fibers), outside.c (raising in a waiting fiber), deferred.c (exceptions that wait until a Mutex is reacquired),
-// loop.c (a loop's life).
+// without_wait.c (operations that end without parking), sending.c (bytes that are sent later), unblock.c (wakes blocked
+// fibers), resume.c (other fibers resume or interrupt a waiting one), deferred.c (exceptions that wait until a Mutex is
+// reacquired), loop.c (a loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 

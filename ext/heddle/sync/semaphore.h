@@ -1,4 +1,4 @@
-// A bounded number of permits. Who finds none waits, in any place (join.h), and is handed one in the order of the
+// A bounded number of permits. Who finds none waits, in any context (join.h), and is handed one in the order of the
 // requests: a permit that is released goes straight to the longest waiter, so that no newcomer can overtake it.
 //
 // The GVL guards it: between two waits no other thread runs. An interrupt arrives in the wait alone, and what was

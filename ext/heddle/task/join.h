@@ -1,4 +1,4 @@
-// Waits for the end of a task or a run from any place: a fiber of our loop, a fiber of another scheduler, a plain
+// Waits for the end of a task or a run from any context: a fiber of our loop, a fiber of another scheduler, a plain
 // thread. The waiters are listed in a Hash, which the awaited object marks.
 #ifndef HEDDLE_TASK_JOIN_H
 #define HEDDLE_TASK_JOIN_H

@@ -2,7 +2,7 @@
 // start-up. Each names its section of the protocol documentation, "Message Formats". A refused message leaves the
 // buffer unchanged.
 //
-// One flight for a statement that has not been prepared:
+// One round trip for a statement that has not been prepared:
 //
 //   pg_put_parse(&buffer, name, sql, NULL, 0);
 //   pg_bind_begin(&bind, &buffer, portal, name, formats, 2, 2);
