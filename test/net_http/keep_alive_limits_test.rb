@@ -60,6 +60,22 @@ class KeepAliveLimitsTest < Minitest::Test
     assert_equal 3, servers[1].connections.last, "the one that rested last"
   end
 
+  # Without the GC, which would close it some time later.
+  def test_one_that_makes_room_is_closed_also_when_an_interrupt_comes
+    Heddle::NetHTTP.keep_alive(per_host: 1)
+    server = serve
+    first, second = Array.new(2) { start(server).tap { |http| http.get("/") } }
+    first.finish
+    GC.disable
+    store = Heddle::NetHTTP.const_get(:KeepAlive).instance_variable_get(:@store)
+    store.define_singleton_method(:sweep_by) { |_time| raise Interrupt, "here" }
+    assert_raises(Interrupt) { second.finish }
+    wait_until { server.open == 1 }
+  ensure
+    GC.enable
+    store&.singleton_class&.remove_method(:sweep_by)
+  end
+
   def test_clear
     server = serve
     get(server)

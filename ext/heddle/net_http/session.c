@@ -7,6 +7,7 @@
 
 #include "resolver/connect_filter.h"
 #include "os/fork.h"
+#include "protect.h"
 
 static VALUE keep_alive_module;
 
@@ -47,14 +48,27 @@ static void notice_fork(void)
     if (idle.forks != fork_count()) rb_funcall(keep_alive_module, id_abandon, 0);
 }
 
-// Puts a connection without a session into the store. The thread that closes connections looks at all of them.
+static VALUE session_sweep(VALUE connection)
+{
+    return rb_funcall(idle.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
+}
+
+static VALUE session_evict(VALUE surplus)
+{
+    net_http_keep_alive_count(NET_HTTP_EVICTED, 1);
+    net_http_connection_close(surplus);
+    return Qnil;
+}
+
+// Puts a connection without a session into the store. The thread that closes connections looks at all of them. One that
+// makes room is nobody's then: it is closed even if an interrupt ends the wait for that thread's lock.
 static void session_give(VALUE connection)
 {
     VALUE surplus = net_http_keyed_table_add(idle.table, connection, idle.per_host, idle.total);
-    rb_funcall(idle.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
-    if (NIL_P(surplus)) return;
-    net_http_keep_alive_count(NET_HTTP_EVICTED, 1);
-    net_http_connection_close(surplus);
+    int state = 0;
+    protect_next(session_sweep, connection, &state);
+    if (!NIL_P(surplus)) protect_next(session_evict, surplus, &state);
+    if (state) rb_jump_tag(state);
 }
 
 // ---- the beginning
