@@ -124,6 +124,11 @@ module ResourcePoolSuite
       assert_equal [2, [1]], [pool.with(&:itself), @closed]
     end
     setup
+    pool = pool(size: 2, max_lifetime: 0.05)
+    pool.with { pool.with { 1 } }
+    sleep(0.1)
+    assert_equal [3, [1, 2]], [pool.with(&:itself), @closed.sort], "also the one that is not lent"
+    setup
     pool = pool(size: 2, idle: 0.05, min: 1)
     pool.with { pool.with { 1 } }
     sleep(0.1)

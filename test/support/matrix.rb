@@ -24,8 +24,8 @@ class TestMatrix
   # run on it in the portable build, and the hazards on newer Rubies.
   ON_POLL = %w[loop].freeze
   ON_NEWER_POLL = %w[hazards].freeze
-  # These test other things than the loop, or other programs: they run once a Ruby, on the backend that Heddle
-  # chooses.
+  # These test other things than the loop, or other programs: they run once on each Ruby, on the backend that
+  # Heddle chooses.
   ONCE = %w[lab memcached db wire net_http stream unmodified rails neverblock processes offload jobs blocking_mode
     simulation documents].freeze
   # These depend on Ruby's version, and so run on newer Rubies too.

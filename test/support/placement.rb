@@ -5,8 +5,8 @@
 #
 #   runs_on rubies: :ends, backends: :one, also: %i[yjit], except: %i[portable], short: false
 #
-# rubies:: of those that its folder runs on: all; at the ends of the range only, for long tests and for those of our own
-#          code that the Rubies between cannot meet in another way; the oldest; the newest
+# rubies:: of those that its folder runs on: all; the oldest and the newest (:ends), for long tests, and for code that
+#          the Rubies between cannot run differently; the oldest; the newest
 # backends:: one, for what takes the same way on all of them
 # also:: cells that run named files only
 # except:: cells that the folder runs in
@@ -16,8 +16,8 @@ class Placement
   BACKENDS = %i[all one].freeze
   # Fibers and exceptions under YJIT; the server's version; ActiveRecord's version; poll, where few files run on it.
   ALSO = %i[yjit newer_servers oldest_active_record poll].freeze
-  # Where nothing that the file tests waits in another way than on Linux; where assertions about the loop tell nothing
-  # more; other libraries, and our own C alone, beside the newest Net::HTTP.
+  # The portable build, where the file tests nothing that waits differently there; the debug build, whose assertions
+  # are about the loop; the newest Net::HTTP, where the file does not use it.
   EXCEPT = %i[portable debug newest_net_http].freeze
   LINE = /^runs_on (.+)$/
   private_constant :RUBIES, :BACKENDS, :ALSO, :EXCEPT, :LINE

@@ -81,7 +81,7 @@ static bool conclude(struct multi *multi, int round)
             continue;
         }
         failed = true;
-        bool again = shard->lease.had; // otherwise it says nothing about the server
+        bool again = shard->lease.had; // without a connection, the error is not the server's
         if (again) rb_funcall(shard->server, id_failed, 1, shard->error);
         again = again && memcached_in_time(shard->error, multi->until) && round < MEMCACHED_ATTEMPTS &&
                 (multi->again || !shard->sent);

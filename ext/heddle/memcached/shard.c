@@ -198,7 +198,7 @@ static void take_step(struct multi *multi, struct shard *shard, VALUE (*body)(VA
     if (!state) return;
     VALUE error = rb_errinfo();
     if (!memcached_is_failure(error)) rb_jump_tag(state);
-    // A deadline of the caller's is raised, too: it binds the other servers' shards as well.
+    // A deadline of the caller's is raised, too: it ends the requests to the other servers, too.
     if (shard->lease.had &&
         memcached_failed_by_caller(&shard->lease, memcached_lease_interrupted(&shard->lease), error))
         rb_jump_tag(state);

@@ -10,7 +10,7 @@
 enum net_http_state {
     NET_HTTP_NEW,         // connected, before its first exchange
     NET_HTTP_IN_EXCHANGE, // or after an exchange that did not come to its end
-    NET_HTTP_BEGUN,       // in an exchange: nothing had come when it began, and begin_transport has not used that yet
+    NET_HTTP_BEGUN,       // in an exchange whose socket was quiet: begin_transport need not look again
     NET_HTTP_REUSABLE,    // after an exchange that was whole
     NET_HTTP_UNCERTAIN,   // after one of whose end there is a doubt: the next one will tell
     NET_HTTP_IDLE,        // without a session
@@ -21,7 +21,7 @@ enum net_http_state {
 struct net_http_connection {
     VALUE key;                       // the KeepAlive::Key
     VALUE io;                        // TCPSocket, Socket or SSLSocket
-    VALUE session;                   // the Net::HTTP that began with this persistent connection, until its first answer
+    VALUE session;                   // the Net::HTTP that took it from the store, until its first answer begins
     VALUE retries;                   // max_retries that the session gets back when that begins; nil: it has them
     VALUE response;                  // the response whose body the library itself has read to its end
     VALUE disguised;                 // the request whose implied "Connection: close" is not sent

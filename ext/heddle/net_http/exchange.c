@@ -40,11 +40,11 @@ static void begin_first(VALUE http, VALUE self, VALUE request)
     RB_GC_GUARD(self);
 }
 
-// From here until the exchange has settled, nobody else may have the connection. Nobody else ever may if the exchange
-// before has not settled, or if bytes have come that answer nothing: the library would take those for the answer to
-// this request, and a later session would get this answer for its own. A new connection may have brought tickets of TLS
-// at the end of its handshake. A kept one is closed: the bytes have come since its session began, and belong to an
-// earlier one. The library then connects again.
+// From here until the exchange has settled, no other session may have the connection. If the exchange before has not
+// settled, or if bytes are there that answer nothing, none may ever have it: the library takes those bytes for the
+// answer to this request, and a later session would get this request's answer. Bytes on a new connection may be TLS
+// tickets, at the end of the handshake. Bytes on one that another session has left belong to that session: the
+// connection is closed, and the library connects again.
 void net_http_exchange_begin(VALUE http, VALUE self, VALUE buffered, VALUE request)
 {
     struct net_http_connection *connection = net_http_connection_get(self);

@@ -114,7 +114,7 @@ static void tell(VALUE output, const struct net_http_connection *connection)
 }
 
 // Because @last_communicated is not nil, the library looks once more whether the server has closed the connection,
-// before the first request. Heddle::NetHTTP.for exchanges the BufferedIO in on_connect.
+// before the first request. Heddle::NetHTTP.for replaces the BufferedIO in on_connect.
 static void begin_session(const struct taking *taking)
 {
     VALUE http = taking->http, output = rb_attr_get(http, iv_debug_output);

@@ -107,12 +107,24 @@ void resource_pool_enter(struct resource_pool *pool)
     resource_dispose_all(pool, all, parent);
 }
 
-// Disposes of those that were idle for too long. Others may use the pool meanwhile, and a disposal may fork.
+static bool resource_lives(const struct resource *resource)
+{
+    return resource->expires == DEADLINE_NEVER || deadline_now() < resource->expires;
+}
+
+// Of the one that nobody has used for the longest time. Those above it may have outlived their time as well, but are
+// used, or come to lie there.
+static bool resource_expired(const struct resource_pool *pool)
+{
+    if (!resource_lives(pool->idle)) return true;
+    return pool->idle_span != DEADLINE_NEVER && pool->open > pool->least &&
+           pool->idle->since < deadline_now() - pool->idle_span;
+}
+
+// Disposes of those that were idle or lived for too long. Others may use the pool meanwhile, and a disposal may fork.
 static void resource_pool_expire(struct resource_pool *pool)
 {
-    if (pool->idle_span == DEADLINE_NEVER) return;
-    while (pool->forks == fork_count() && pool->idle_count && pool->open > pool->least &&
-           pool->idle[0].since < deadline_now() - pool->idle_span) {
+    while (pool->forks == fork_count() && pool->idle_count && resource_expired(pool)) {
         VALUE object = pool->idle[0].object;
         MEMMOVE(pool->idle, pool->idle + 1, struct resource, --pool->idle_count);
         pool->open--;
@@ -141,7 +153,8 @@ static deadline_t resource_expiry(struct resource_pool *pool)
     return deadline_in(pool->lifetime - pool->lifetime / 80 * (pool->made++ % 8));
 }
 
-// Not in a child of a fork that a hook, or a trap handler in it, has made: permit and resource are the parent's.
+// False in a child of a fork that came during the lease, by a hook or a trap handler: permit and resource are the
+// parent's.
 static bool resource_lease_current(const struct resource_lease *lease)
 {
     return lease->forks == fork_count();
@@ -151,7 +164,7 @@ static bool resource_usable(const struct resource_lease *lease)
 {
     const struct resource_pool *pool = lease->pool;
     return lease->resource.generation == pool->generation && !pool->semaphore.closed &&
-           (lease->resource.expires == DEADLINE_NEVER || deadline_now() < lease->resource.expires);
+           resource_lives(&lease->resource);
 }
 
 // Whether the lease has an idle resource now.
@@ -238,7 +251,7 @@ void resource_lease_end(struct resource_lease *lease, bool keep)
         pool->idle[pool->idle_count++] = lease->resource;
         RB_OBJ_WRITTEN(pool->semaphore.self, Qundef, object);
     } else {
-        if (lease->counted && resource_lease_current(lease)) pool->open--; // not behind the disposal, which may wait
+        if (lease->counted && resource_lease_current(lease)) pool->open--; // before the disposal, which may wait
         resource_dispose_next(pool, object, lease->forks, &state);
     }
     if (resource_lease_current(lease)) protect_next(resource_release, (VALUE)pool, &state);

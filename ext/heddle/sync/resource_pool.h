@@ -21,7 +21,7 @@ struct resource_pool {
     VALUE discarded;       // Array of lent resources that are not to be used again, or nil
     struct resource *idle; // the one used last at the end
     long idle_count, idle_room;
-    long open, least;    // resources that are idle, lent or being made; how many of them do not end for being idle
+    long open, least;    // resources that are idle, lent or being made; `least` of them stay, however long idle
     unsigned generation; // resources of an earlier one are not used again
     unsigned forks;
     unsigned made;

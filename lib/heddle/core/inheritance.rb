@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
 module Heddle
-  # What the blocks of {Heddle.run}, tasks and {Heddle.offload} take over from the code that starts them, for libraries
-  # that keep their state by fiber or by thread. An heir's methods receive a block and return the one that runs in its
-  # place: `continued` for the block of {Heddle.run}, which is a part of its caller's code, `inherited` for that of a
-  # task, and `offloaded` for that of {Heddle.offload}. Without an heir this costs nothing.
+  # What the blocks of {Heddle.run}, tasks and {Heddle.offload} inherit from the code that starts them, for libraries
+  # that keep their state by fiber or by thread: ActiveRecord (active_record/execution_state.rb) and Sidekiq
+  # (sidekiq/sub_tasks.rb). Each adds an heir, whose methods take a block and return the block to run instead:
+  # `continued` for the block of {Heddle.run}, which is a part of its caller's code, `inherited` for a task's, and
+  # `offloaded` for that of {Heddle.offload}. Without an heir this costs nothing.
   #
   # @api private
   module Inheritance
@@ -28,7 +29,7 @@ module Heddle
     @heirs = [].freeze
 
     class << self
-      # From now on, for the rest of the process. The heirs that came first run outermost.
+      # From now on, for the rest of the process. The block of the first heir is the outermost.
       #
       # @param heir [Module]
       # @return [void]

@@ -151,7 +151,7 @@ module Heddle
       # Sends many pending closes now, unless the next request of a caller can take them along.
       def reset(connection)
         leave(connection) unless @joined.empty?
-        # The next holder asks the system, too.
+        # at_rest? asks only the client's state. Whether the socket is still open is asked at the next check-out.
         return false unless connection.at_rest? && connection.reset
 
         connection.flush_many_closes if waiting.zero?

@@ -13,7 +13,7 @@ module Heddle
       HD = 0
       VA = 1
       NF = 5
-      # The order in which ext/heddle/memcached/multi.c reads a command: verb, bytes, flags, ttl, cas, mode,
+      # The order in which ext/heddle/memcached/batch.c reads a command: verb, bytes, flags, ttl, cas, mode,
       # delta, initial, stale.
       BYTES = 1
       EMPTY = [nil, nil, 0, nil, nil, nil, 0, nil, nil].freeze

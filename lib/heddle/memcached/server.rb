@@ -46,7 +46,7 @@ module Heddle
       end
 
       # Notes a failure of the server: it refused, reset or closed a connection, sent garbage, or did not answer within
-      # the operation's own timeout. Interruptions by the caller are filtered out before (memcached_callers_doing).
+      # the operation's own timeout. Interruptions by the caller are filtered out before (memcached_failed_by_caller).
       def failed(error)
         return if OURS.any? { |kind| kind === error }
 

@@ -46,7 +46,7 @@ module Heddle
       @by_socket = {}.compare_by_identity
 
       class << self
-        # @return [Hash{Class => Module}] the module that has the library's classes, by the class Net::HTTP
+        # @return [Hash{Class => Module}] by the class Net::HTTP, the module in which it stands (Net, or a copy's)
         attr_reader :spaces
 
         # How the installed version opens a socket: net-http before 0.2.1 by Socket.tcp, later ones by TCPSocket.open.

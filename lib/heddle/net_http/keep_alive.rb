@@ -74,8 +74,9 @@ module Heddle
           Key.of(http, chosen) if chosen
         end
 
-        # Call this before a connect: offers a TLS session to resume. An object's own TLS session from before its start
-        # may belong to other settings: tickets come at any time, to the object that made the connection.
+        # Call this before a connect: offers a TLS session to resume. Not the object's own TLS session from
+        # before its start, which may be of another connection with other settings: a ticket comes at any time, and goes
+        # to the object that made the connection.
         #
         # @return [OpenSSL::SSL::Session, nil]
         def offer_session(http, key)

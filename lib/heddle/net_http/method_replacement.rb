@@ -46,7 +46,7 @@ module Heddle
         def replace_method(place, name, ours)
           method = own(place, name) or return
           define(place, kept(name), method, true) unless own(place, kept(name))
-          # Ours stands there, or what a program has put in front of ours.
+          # Unless ours is there already, or a program has replaced ours.
           return if method.source_location != own(place, kept(name)).source_location
 
           # Not private_method_defined?, which asks modules in front, too.

@@ -158,11 +158,11 @@ enum wire_http_reuse wire_http_reuse(const struct wire_http_exchange *exchange)
     return exchange->sent.expect ? HTTP_UNCERTAIN : HTTP_REUSABLE;
 }
 
-// The server counts from when it has sent the answer: half a second or half of the time is for the way.
+// The server counts from when it has sent the answer, and the next request takes its time, too: half of the server's
+// time is left for both. Of no time nothing is left.
 double wire_http_idle_seconds(const struct wire_http_facts *received, double most)
 {
     if (!received->timed) return most;
-    double timeout = (double)received->timeout;
-    double seconds = timeout - 0.5 < timeout / 2 ? timeout - 0.5 : timeout / 2;
+    double seconds = received->timeout ? (double)received->timeout / 2 : -0.5;
     return seconds < most ? seconds : most;
 }

@@ -51,7 +51,7 @@ enum wire_http_reuse {
 
 enum wire_http_reuse wire_http_reuse(const struct wire_http_exchange *exchange);
 
-// The seconds from the end of an answer for which the server will keep the connection open, `most` at most.
+// The seconds from the end of an answer for which the connection may be used again, `most` at most.
 double wire_http_idle_seconds(const struct wire_http_facts *received, double most);
 
 #endif

@@ -69,7 +69,9 @@ module Heddle
         attr_reader :version
         # @return [Integer] the server's name for this connection
         attr_reader :thread
-        # @api private what the server tells this connection by, see {Killer.marks}; nil where nothing is killed
+        # How the server's process list shows this connection, see {Killer.marks}; nil where nothing is killed.
+        #
+        # @api private
         attr_reader :marks
 
         def database_type = @mariadb ? :mariadb : :mysql

@@ -122,8 +122,8 @@ module Heddle
             killing&.close
           end
 
-          # The server numbers connections in order: a number above that of this connection was given before the server
-          # was restarted.
+          # The server numbers connections in order. A target with a higher number than this newer connection was made
+          # before the server restarted.
           def runs_still?(killing, target)
             port, process = target.marks
             return false if target.thread >= killing.thread || (process && killing.marks != target.marks)

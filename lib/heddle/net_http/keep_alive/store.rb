@@ -53,7 +53,8 @@ module Heddle
 
         # A thread closes connections that were idle for too long, so that a program without requests keeps none open.
         # The thread ends when it wakes up and finds no connection. It does not end as soon as the last one is taken:
-        # most callers give the connection back at once. It looks at all connections after it has set @sweeps_at to nil.
+        # most callers give the connection back at once. A connection that comes while it looks at them is not
+        # overlooked: @sweeps_at is nil then, so that whoever gives it waits for the lock.
         #
         # @param time [Float] when a connection that has come must be closed
         def sweep_by(time)
@@ -91,7 +92,7 @@ module Heddle
 
         # @return [Array<Connection>]
         def evict_expired(now)
-          @sweeps_at = nil # what is given from here on waits for the lock
+          @sweeps_at = nil # see sweep_by
           expired, rest = @idle.to_a.partition { |connection| connection.expires_at <= now }
           gone = expired.select { |connection| @idle.delete(connection) } # unless somebody has just taken it
           KeepAlive.evicted(gone.size)
