@@ -82,8 +82,8 @@ class SQLiteForkTest < Minitest::Test
     with_db(busy_timeout: 20) do |db|
       parent = Process.pid
       child = nil
-      turn = db.driver.instance_variable_get(:@turn)
-      turn.define_singleton_method(:call) do |count|
+      waiter = db.driver.instance_variable_get(:@waiter)
+      waiter.define_singleton_method(:call) do |count|
         if count.zero?
           child = fork
           holder.rollback if Process.pid == parent

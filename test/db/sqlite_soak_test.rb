@@ -28,9 +28,9 @@ class SQLiteSoakTest < Minitest::Test
 
   def check_after
     assert_equal [["ok"]], plainly { |db| db.execute("pragma integrity_check") }, context
-    line = @pools.first.with { |db| db.driver.instance_variable_get(:@line) }
-    assert_empty line.waiting, context
-    assert_nil line.writer, context
+    queue = @pools.first.with { |db| db.driver.instance_variable_get(:@queue) }
+    assert_empty queue.waiting, context
+    assert_nil queue.writer, context
     assert_operator open_statements, :<, 100, context
   end
 

@@ -21,8 +21,7 @@ module Heddle
       attr_reader :stream
 
       # @return [Protocol]
-      attr_reader :protocol
-      alias_method :native, :protocol
+      def native = @protocol
 
       def execute(statement, arguments) = @protocol.run(statement, arguments)
 
