@@ -20,6 +20,8 @@ class Architecture
     "db_operations" => "db"
   }.freeze
   GROUND = "ext/heddle"
+  # Layers that stand on nothing.
+  WIRE = %r{\Awire/}
   # A function that other files can call, at its definition.
   FUNCTION = /^(?!static\b)[A-Za-z][\w *]*[ *](\w+)\([^;{}]*\)\n\{/
   STRUCT = /^struct (\w+) \{(.*?)^\};/m
@@ -35,10 +37,11 @@ class Architecture
   end
 
   # @return [Array<String>] one line for each include that goes up or sideways, for each folder that is not a layer, for
-  #   each table of functions that is not in {TABLES}, and for each circle of files
+  #   each table of functions that is not in {TABLES}, for Ruby's headers in wire/, and for each circle of files
   def violations
     strangers = includes.flat_map { |include| [include.layer, include.target] }.uniq - ROWS.flatten
-    strangers.map { |layer| "#{layer}/ has no place in #{self.class}::ROWS" } + upward + tables + circular
+    unlisted = strangers.map { |layer| "#{layer}/ has no place in #{self.class}::ROWS" }
+    unlisted + upward + ruby_in_wire + tables + circular
   end
 
   # @return [String] the layers, the highest first, each with the layers that it uses
@@ -79,6 +82,11 @@ class Architecture
     end.to_h
   end
 
+  def ruby_in_wire
+    files("{c,h}").grep(WIRE).select { |file| text(file).match?(/#\s*include\s*<ruby/) }
+      .map { |file| "#{file} includes Ruby's headers: test/fuzz runs wire/ without Ruby" }
+  end
+
   def text(file)
     @texts[file] ||= File.read(File.join(@root, file)).gsub(NO_CODE, "")
   end
@@ -101,7 +109,9 @@ class Architecture
   end
 
   def allowed?(include)
-    include.layer == include.target || (row(include.target) || 0) < (row(include.layer) || ROWS.size)
+    return true if include.layer == include.target
+
+    !include.layer.match?(WIRE) && (row(include.target) || 0) < (row(include.layer) || ROWS.size)
   end
 
   def row(layer)

@@ -30,6 +30,16 @@ class ArchitectureTest < Minitest::Test
     end
   end
 
+  def test_ruby_in_a_protocol_is_found
+    with_layers do |layers|
+      File.write(File.join(layers, "wire/http/head.h"), "#include <ruby.h>\n", mode: "a")
+      File.write(File.join(layers, "wire/mysql/rows.c"), %(#include "heddle.h"\n), mode: "a")
+      assert_equal ["wire/http/head.h includes Ruby's headers: test/fuzz runs wire/ without Ruby"],
+        Architecture.new(layers).violations.grep(/head/)
+      assert_match(%r{wire/mysql may not know ext/heddle}, Architecture.new(layers).violations.join)
+    end
+  end
+
   def test_an_unlisted_folder_is_found
     with_layers do |layers|
       Dir.mkdir(File.join(layers, "attic"))

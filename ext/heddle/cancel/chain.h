@@ -45,7 +45,7 @@ struct scope {
     bool expired;
     bool sending;                  // the helper is inside Thread#raise
     bool inherited;                // inherited: it bound the task from its start
-    bool bequeathed;               // a task has inherited it; known where `call` is not 0
+    bool bequeathed;               // a task has inherited it
     bool other_fiber;              // opened in a fiber other than its chain's, see scope_fiber.c
     const struct scope_exit *exit; // SCOPE_TIMEOUT without an exception of the caller's; else NULL
 };
@@ -63,8 +63,8 @@ struct scope_chain {
     VALUE root;               // the thread's root fiber, once that has opened a scope; or 0
     VALUE sent;               // the last deadline's error that the helper raised in the thread, or 0
     VALUE filters;            // inherited: see scope_filters; or 0
-    VALUE waiting;            // the fiber that waits for the chain's code in a loop of ours, or 0; …
-    unsigned forks;           // … in the process of that fork_count()
+    VALUE waiting;            // the fiber that waits for the chain's code in a loop of ours, or 0;
+    unsigned forks;           // … valid in the process with this fork_count()
     uint32_t other_fibers;    // open scopes of other fibers
     deadline_t passed;        // an instant known to have passed: a task's clock stands still while the task runs
 };
@@ -86,7 +86,7 @@ void scope_chain_mark(const struct scope_chain *chain);
 // Puts the scope into the chain, as its innermost.
 void scope_link(struct scope *scope, struct scope_chain *chain);
 
-// Takes the scope out of its chain. Returns whether scopes that it hid, or that lay in it, may be due now.
+// Takes the scope out of its chain. Returns whether an outer scope that it hid, or a scope inside it, may be due now.
 bool scope_unlink(struct scope *scope);
 
 // Moves the end of a linked scope.

@@ -85,7 +85,7 @@ void raise_in_wait(struct loop *loop, VALUE exception, bool reacquires);
 // Removes every pointer to the record, however the fiber came to the end of its wait.
 void parking_detach(struct loop *loop, struct loop_wait *wait);
 
-// Sends what is not sent yet, unless `forked`: then the parent does. Removes it from the list.
+// Sends the bytes if they are unsent, and takes them off the list. `forked`: only that, since the parent sends them.
 void send_end(struct loop *loop, struct loop_send *send, bool forked);
 
 // ---- starting.c

@@ -45,8 +45,8 @@ struct loop {
     struct wait_owner *root;   // code outside of any task: the caller of the outermost run, the thread's root fiber
     struct wait_owner *system; // fibers between two tasks: they receive no interrupt
     bool interrupt_due; // transferring to root's fiber, to raise an interrupt that came while another fiber polled
-    // The parked wait whose fiber polls and runs trap handlers at the moment, or NULL. A handler on root's fiber that
-    // waits does so as in a plain thread: loop.c must not take the parked wait for the handler's.
+    // The parked wait whose fiber polls at the moment, and runs trap handlers meanwhile; or NULL. A handler on root's
+    // fiber may wait itself, as in a plain thread: loop.c must not take this parked wait for the handler's.
     struct loop_wait *handling;
     struct loop_wait *attending; // the wait of loop_attend, or NULL
     bool attends_polls;          // … which each poll ends
@@ -78,8 +78,8 @@ struct loop {
     size_t idle_count;
     struct loop *next_live;    // next in the list of all open loops
     size_t wakeable;           // waiting fibers that something other than a fiber of this loop can wake
-    size_t pending_wakeups;    // at least as many as living fibers have, also in a child of fork; see pending_wakeup.h
-    size_t deferred;           // at least as many exceptions as fibers have deferred, see loop_raise_deferred
+    size_t pending_wakeups;    // no fewer than living fibers have, also in a child of fork; see pending_wakeup.h
+    size_t deferred;           // no fewer exceptions than fibers have deferred, see loop_raise_deferred
     VALUE pending_wakeup_name; // an Integer, unique to this loop
     // The error to raise when nothing can wake any fiber, or nil; undef if it has let a fiber run.
     VALUE (*deadlock_error)(struct loop *loop);
@@ -117,10 +117,10 @@ char *loop_scratch(struct loop *loop);
 enum { LOOP_LONG_SCRATCH = 256 << 10 };
 char *loop_long_scratch(struct loop *loop);
 
-// When a fiber continues that lets another fiber run at once.
+// When a fiber that starts or resumes another fiber continues.
 enum resume_order {
     RESUME_LAST, // after all ready fibers
-    RESUME_SOON, // before them, unless they are due: see ready_push_starter
+    RESUME_SOON, // before them, unless they have waited for too long: see ready_push_starter
     RESUME_FIRST // before them
 };
 

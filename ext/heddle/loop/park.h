@@ -34,8 +34,8 @@ int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t 
 void loop_yield(struct loop *loop);
 
 // For code outside of any task that runs the loop until its own condition holds. Waits until `loop_unblock` names the
-// fiber, the span is over, or an interrupt has come, which is left pending if the caller masks it; with `polls`, also
-// until a poll of the kernel has made a fiber ready, or did not wait.
+// fiber, the span is over, or an interrupt has come, which is left pending if the caller masks it. With `polls`, each
+// poll of the kernel that made a fiber ready, or that did not sleep, ends the wait, too.
 void loop_attend(struct loop *loop, int64_t span, bool polls);
 
 // Waits until loop_resume names the fiber, and returns the value given there; or until loop_unblock does: nil.

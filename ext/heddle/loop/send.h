@@ -16,8 +16,7 @@ struct loop_send {
 
 // Returns whether the running fiber had better send later: other fibers are ready, their work between two waits takes
 // about as long as what is gained, and the fiber's owner was the last to read from the socket, so that the bytes are an
-// answer. Other bytes leave at once: the code that has just started the fiber, say, may look for them, or shut the
-// socket down.
+// answer. Other bytes are sent at once: the code that started the fiber may expect them, or shut the socket down.
 bool loop_gains_by_sending_later(const struct loop *loop, int descriptor);
 
 // Lets the other ready fibers run. The bytes have been sent when this returns, and also when it raises.

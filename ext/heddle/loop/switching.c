@@ -105,9 +105,9 @@ static uint32_t turns_until_poll(const struct loop *loop)
     return loop->ready_count < POLL_AT_MOST_AFTER ? loop->ready_count : POLL_AT_MOST_AFTER;
 }
 
-// A caller of loop_attend that masks interrupts is never raised one: it looks itself when its wait has ended. Called
-// before the kernel is polled, when no interrupt is due. After the poll a trap may be due: Ruby would run its handler
-// at the end of this call, and an exception that the handler raises in this thread would be queued after the answer.
+// Whether the caller of loop_attend has an interrupt that it masks: Ruby does not raise it, so the caller checks when
+// its wait ends. Called before a poll, when nothing is due. Behind a poll a trap could be due: Ruby would run its
+// handler at the end of this call, and what the handler raises in this thread would be queued after the answer.
 static bool masked_interrupt(const struct loop *loop)
 {
     return RTEST(rb_funcall(loop->thread, rb_intern("pending_interrupt?"), 0));

@@ -5,7 +5,7 @@
 // While code holds a record of its own (from wait_acquire or parking_begin to park, selection or the release):
 // - Call nothing that may raise or throw, unless rb_ensure releases the record: nobody else would. wait_acquire itself,
 //   descriptor_arm and every allocation by Ruby may raise NoMemoryError; Ruby code and interrupt checks may raise
-//   anything. The `expect` callback (loop.h) and a timer's `expire` (timer.h) run inside and must not raise.
+//   anything. The `expect` callback (park.h) and a timer's `expire` (timer.h) run inside: neither raises nor runs Ruby.
 // - Call nothing that may let another thread or fiber run between the last look at what the fiber waits for and park:
 //   the wake-up would come too early (pending_wakeup.h).
 // - After a fork the record belongs to the parent (parking.forks): the child must not release it.

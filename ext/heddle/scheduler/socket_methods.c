@@ -179,7 +179,7 @@ static void send_rest(struct loop *loop, VALUE self, VALUE bytes, size_t sent)
     }
 }
 
-// ---- bytes that are sent later, see loop.h
+// ---- bytes that are sent later, see loop/send.h
 
 struct later {
     struct loop_send send; // first
@@ -197,8 +197,8 @@ static void send_now(struct loop_send *send)
 }
 
 // Only in a task of Async's: there writes let other tasks run, as in Async's own loop on io_uring. Not in a transient
-// one, such as the reader of a shared connection: it may hold a lock, and whatever waits for that lock would continue
-// only after the reader has handled all that has come.
+// one: the reader of a shared connection, say, may hold a lock, and tasks that wait for the lock would not continue
+// until the reader has handled all that has come.
 static bool sends_later(const struct loop *loop, int descriptor)
 {
     if (loop->owner == loop->root) return false;

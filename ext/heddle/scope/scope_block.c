@@ -71,7 +71,8 @@ static VALUE scope_block_leave(VALUE argument)
     return Qnil;
 }
 
-// Without a rescue, which would double the cost.
+// By rb_ensure alone: a rescue beside it would double the cost of a deadline. The scope lies in its Ruby object, which
+// the chain marks only until scope_block_leave has closed the scope: the guard keeps it until its last use.
 VALUE scope_call(struct scope *scope, VALUE (*body)(VALUE), VALUE argument)
 {
     VALUE self = scope->self;

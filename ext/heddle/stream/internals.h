@@ -76,7 +76,7 @@ struct stream_limit {
     int64_t span;
     deadline_t until; // 0 before the first wait
     enum stream_side side;
-    bool waited;        // once over, no second wait is allowed, even for bytes that are there already
+    bool waited;        // a wait has begun: once the time is over, none may begin, even for bytes that are there
     deadline_t sending; // of a read: when the bytes to be sent first must be gone; 0 if none are left
 };
 

@@ -22,8 +22,9 @@
 //     stream_bound(stream, before);
 //     RB_GC_GUARD(object);
 //
-// A function that waits closes the stream when it raises. If other code raises in between (no memory, a block of the
-// user's), the reply is still owed, so the stream is not healthy and a pool does not lend it out again.
+// A function that waits closes the stream when it raises, unless stream_set_resumable allows for less. If other code
+// raises in between (no memory, a block of the user's), the reply is still owed, so the stream is not healthy and a
+// pool does not lend it out again.
 //
 // A client that sends many requests at once calls stream_flush now and then, and need not care how much both sockets
 // hold.

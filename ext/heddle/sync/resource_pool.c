@@ -340,7 +340,7 @@ static VALUE resource_pool_set_up(VALUE self, VALUE size, VALUE timeout, VALUE i
     return self;
 }
 
-static VALUE resource_pool_lent(VALUE lease)
+static VALUE resource_lease_close(VALUE lease)
 {
     resource_lease_end((struct resource_lease *)lease, true);
     return Qnil;
@@ -380,7 +380,7 @@ static VALUE resource_lease_use(struct resource_lease *lease)
     VALUE kept = TypedData_Make_Struct(rb_cObject, struct resource_lease, &resource_lease_type, moved);
     *moved = *lease;
     lease->permit = false;
-    VALUE value = rb_ensure(resource_lease_hold, kept, resource_pool_lent, (VALUE)moved);
+    VALUE value = rb_ensure(resource_lease_hold, kept, resource_lease_close, (VALUE)moved);
     RB_GC_GUARD(kept);
     return value;
 }
@@ -413,7 +413,7 @@ static VALUE resource_pool_with(VALUE self)
     if (!rb_block_given_p())
         rb_raise(rb_eArgError, "%" PRIsVALUE "#with needs a block: pool.with { |resource| … }", rb_obj_class(self));
     struct resource_lease lease = {.pool = resource_pool_of(self), .resource.object = Qnil};
-    return rb_ensure(resource_pool_lend, (VALUE)&lease, resource_pool_lent, (VALUE)&lease);
+    return rb_ensure(resource_pool_lend, (VALUE)&lease, resource_lease_close, (VALUE)&lease);
 }
 
 /* @api private for DroppedFiber */

@@ -57,7 +57,7 @@ size_t resource_pool_memsize(const struct resource_pool *pool); // bytes allocat
 // Called by each method of a pool first.
 void resource_pool_enter(struct resource_pool *pool);
 
-// The idle resources, which are the pool's no more: for the caller to dispose of. Those that are lent are not used
+// Takes all idle resources out of the pool; the caller disposes of them. Resources that are lent now are not lent
 // again.
 VALUE resource_pool_take_all(struct resource_pool *pool);
 

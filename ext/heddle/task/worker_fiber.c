@@ -232,8 +232,8 @@ static VALUE pause_end(VALUE argument)
     return Qnil;
 }
 
-// Between two tasks. Nothing of ours raises here: an exception is an interrupt, ends the fiber, and continues to the
-// thread's root. The successor, which has the pool's place by then, starts on another fiber.
+// Between two tasks. Our code does not raise here, so an exception is an interrupt: it ends the fiber, and continues in
+// the thread's root fiber. The successor, which has the pool's permit by then, starts on another fiber.
 static void worker_fiber_settle(struct pause *pause)
 {
     pause->successor = Qnil;

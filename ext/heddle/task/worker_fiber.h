@@ -7,9 +7,9 @@
 #include "loop/loop.h"
 #include "task/task.h"
 
-// When the caller continues that switches to an external task. What runs in place of the library's own loop (code
-// outside of any task, or an object that was pushed) does so as soon as the external task waits, because there a fiber
-// that waits switches to the loop. Async 2.23 wakes all waiters of a notification so, one right after the other.
+// When the caller of an external task's start continues. Code that stands for the library's own loop (outside of any
+// task, or an object that was pushed) continues as soon as the external task waits, because in that library a fiber
+// that waits switches to the loop. Async 2.23 wakes all waiters of a notification this way, one after the other.
 enum resume_order order_beside_external(const struct loop *loop);
 
 // Runs the task at once, on an idle worker fiber if there is one and `fresh` is false. `options`: keywords for

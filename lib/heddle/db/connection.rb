@@ -147,7 +147,7 @@ module Heddle
         true
       end
 
-      # @return [Boolean] whether a pool may hand the connection on: it is idle, in no transaction, and the server has
+      # @return [Boolean] whether a pool may lend the connection: it is idle, in no transaction, and the server has
       #   not closed it. Takes one system call, and never waits
       def healthy?
         !busy? && !in_transaction? && @driver.healthy?

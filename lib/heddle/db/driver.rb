@@ -143,9 +143,13 @@ module Heddle
       # @return [Symbol] one of {Databases::TYPES}
       def database_type = raise(NotImplementedError)
 
-      # @return [Boolean] whether no answer is owed and the server has not closed; one system call, no wait
+      # Asked at check-out of a pool: one system call, no wait.
+      #
+      # @return [Boolean] whether no answer is owed and the server has not closed
       def healthy? = raise(NotImplementedError)
 
+      # Asked at check-in.
+      #
       # @return [Boolean] like {#healthy?}, without the system call
       def at_rest? = raise(NotImplementedError)
 

@@ -138,7 +138,7 @@ module Heddle
 
       def make = lend(@connect.call)
 
-      # A connection that was in use a moment ago has not been idle while its server was restarted.
+      # A connection that is handed over from its last user was in use just now, and needs no system call.
       def check(connection, handed_over)
         lend(connection) if handed_over || connection.healthy?
       end
