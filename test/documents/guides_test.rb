@@ -4,7 +4,7 @@ require "test_helper"
 require "heddle"
 require "heddle/lab"
 
-# What README.md and the guides say of commands, figures, errors and options is true, and their connections lead
+# What README.md and the guides say of commands, figures, errors and options is true, and their links lead
 # somewhere.
 class GuidesTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
@@ -70,8 +70,8 @@ class GuidesTest < Minitest::Test
     Dir["#{ROOT}/{*.md,doc/**/*.md,guides/*.md,lab/*.md}"].each do |document|
       File.read(document).scan(/\]\((?!https?:)([^)#]*)(#[^)]*)?\)/) do |path, anchor|
         file = path.empty? ? document : File.expand_path(path, File.dirname(document))
-        assert_path_exists file, "#{document} protocols to it"
-        assert_includes anchors(file), anchor, "#{document} protocols to it" if anchor
+        assert_path_exists file, "#{document} links to it"
+        assert_includes anchors(file), anchor, "#{document} links to it" if anchor
       end
     end
   end

@@ -2,7 +2,7 @@
 
 require "test_helper"
 
-# doc/limits.md promises a test for each limit, and connections only to what exists.
+# doc/limits.md promises a test for each limit, and links only to what exists.
 class LimitsDocumentTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
   TEXT = File.read("#{ROOT}/doc/limits.md")

@@ -34,7 +34,7 @@ class PackagesTest < Minitest::Test
       files = YAML.load_file(File.join(context, "index.yaml")).fetch("files")
       assert_equal Dir.children(File.join(ROOT, "guides")).sort, files.map { |file| file.fetch("path") }.sort
       texts = files.map { |file| File.read(File.join(context, file.fetch("path"))) }
-      assert_empty texts.flat_map { |text| text.scan(%r{\]\((\.\./[^)]*)\)}) }, "protocols out of the folder"
+      assert_empty texts.flat_map { |text| text.scan(%r{\]\((\.\./[^)]*)\)}) }, "links out of the folder"
     end
   end
 

@@ -21,8 +21,8 @@ class PoolModel
 
   # @param server [SimulatedDatabase]
   # @param port [Integer] of the server
-  def initialize(world, server, port, **protocol)
-    @world, @server, @port, @protocol = world, server, port, protocol
+  def initialize(world, server, port, **link)
+    @world, @server, @port, @link = world, server, port, link
     @users = @texts = 0
     @fates = {} # of texts: :stored, :absent, or :unknown
     @attempts = []
@@ -35,15 +35,15 @@ class PoolModel
     @world.host("db.example") { |host| host.tcp(@port) { |socket| @server.serve(socket) } }
     @pool = DB::Pool.new(self.class::URL, size: SIZE, connect_timeout: 10,
       timeout: one_of([nil, draw(0.5..5.0)]), statement_cache: one_of(%i[always never transaction]))
-    @world.protocol("db.example", **@protocol)
+    @world.link("db.example", **@link)
     ended = among_interrupts
-    @world.protocol("db.example")
+    @world.link("db.example")
     @server.be_calm
     come_back
     @pool.close
     sleep 3600
     check_rows
-    check_left(before) if @protocol[:stall].zero?
+    check_left(before) if @link[:stall].zero?
     ended
   end
 
