@@ -42,7 +42,7 @@ void owner_raise_cancellation(struct wait_owner *owner)
     owner->interruption = Qnil;
     bool external = !NIL_P(owner->external);
     if (!NIL_P(interruption) && (external || !owner->killed)) rb_exc_raise(interruption);
-    if (external) { // its library cancels it: raises an exception of its own there, or puts that off (external_put_off)
+    if (external) { // its library cancels it: it raises its own exception, now or later (external_put_off)
         rb_funcall(owner->external, rb_intern("stop"), 0);
         return;
     }
@@ -80,8 +80,8 @@ static void expire_scope(struct timer *timer)
         scope->events = wait->events;
     }
     scope_expire(scope);
-    // Not behind a shield, where the wait goes on. Whether another fiber's scope binds, Ruby has to be asked: the
-    // waiting fiber does that itself, since an interrupt may arrive there, and this fiber is whoever polls.
+    // Not behind a shield, where the wait goes on. Whether another fiber's scope binds is a question to Ruby, during
+    // which an interrupt may arrive: the waiting fiber asks it, not this one, which only polls for all.
     if (owner->chain->other_fibers || owner_pending(owner)) loop_interrupt_owner(owner->loop, owner);
 }
 

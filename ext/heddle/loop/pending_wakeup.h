@@ -12,9 +12,9 @@ void pending_wakeup_keep(struct loop *loop, VALUE fiber);
 // Takes the fiber's pending wakeup; returns whether the fiber had one. Call it only if loop->pending_wakeups is not 0.
 bool pending_wakeup_take(struct loop *loop, VALUE fiber);
 
-// Takes a pending wakeup for this wait, which is about to park; returns whether there was one. Nothing that lets
-// another thread run may come between this call and parking. Call it in the waiting fiber, only if
-// loop->pending_wakeups is not 0.
+// Returns whether a pending wakeup ends this wait, which is about to park. Kernel#sleep leaves it for the next wait; a
+// wait for a thread that lives takes it and goes on. Nothing that lets another thread run may come between this call
+// and parking. Call it in the waiting fiber, only if loop->pending_wakeups is not 0.
 bool pending_wakeup_ends(struct loop *loop, const struct loop_wait *wait);
 
 // The value of a new loop's pending_wakeup_name.

@@ -33,7 +33,7 @@ enum stream_state {
 enum stream_resuming {
     RESUME_NEVER,    // closes the stream: nobody will read the rest of the reply
     RESUME_POSSIBLE, // leaves it open
-    RESUME_NEEDED    // … and has done so
+    RESUME_NEEDED    // has left it open: the rest must be read first
 };
 
 struct stream {

@@ -1,3 +1,4 @@
+// The states of a stream, how it is opened and closed, and in which processes and threads it may be used.
 #include "stream/internals.h"
 
 #include "os/fork.h"

@@ -1,3 +1,4 @@
+// Reads: sends what was written, receives (receiving.c) and waits (waiting.c) until enough has come.
 #include "stream/internals.h"
 
 #include <errno.h>
@@ -13,8 +14,8 @@ enum {
 };
 
 // Waits unless a receive is likely to find something. Sends written bytes first, because the peer answers no request
-// that was not sent. Bytes that the socket does not take are sent during the wait, so that a peer which wants to be
-// read first is read.
+// that was not sent. Bytes that the socket does not take are sent during the wait: the peer may answer only after it
+// has sent more of them on, or has had them all.
 static void await(struct stream *stream, struct stream_limit *limit)
 {
     size_t before = buffer_used(&stream->in);

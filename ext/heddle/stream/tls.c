@@ -1,3 +1,4 @@
+// TLS by OpenSSL::SSL::SSLSocket: reads and writes that do not wait.
 #include "stream/internals.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+// Waits until the socket is ready, in a loop, under another scheduler or in a plain thread: time limits, and what an
+// interruption does to the stream.
 #include "stream/internals.h"
 
 #include "os/budget.h"

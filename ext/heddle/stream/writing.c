@@ -1,3 +1,4 @@
+// Writes: bytes are kept until they fill the buffer, or somebody reads or flushes.
 #include "stream/internals.h"
 
 #include "os/socket_io.h"

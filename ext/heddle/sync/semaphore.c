@@ -194,7 +194,8 @@ static VALUE semaphore_leave(VALUE argument)
     return Qnil;
 }
 
-// With a permit. Ruby looks for interrupts at the end of a method, but not between here and the block.
+// With a permit. Ruby checks for interrupts at the end of a method, not between here and the block: without a block the
+// caller may lose the permit, with a block it cannot.
 static VALUE semaphore_entered(VALUE self, struct semaphore *semaphore, VALUE without_block)
 {
     if (!rb_block_given_p()) return without_block;

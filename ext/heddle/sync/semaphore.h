@@ -45,8 +45,8 @@ static inline bool semaphore_try(struct semaphore *semaphore)
 // Waits for a permit until `until`. Raises what ends the wait; there is no permit then.
 enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t until);
 
-// Gives a permit back that was taken in this process. Its books are closed before it raises what waking a waiter under
-// another scheduler raised.
+// Gives a permit back that was taken in this process. Waking a waiter under another scheduler may raise: that is raised
+// here, after the permit has been given back.
 void semaphore_release(struct semaphore *semaphore);
 
 // Refuses all requests from now on, and those that wait.

@@ -146,7 +146,7 @@ module Heddle
       # Another thread follows one that has spoken to Redis, since permits that are held must be renewed.
       def ended(error)
         @lock.synchronize do
-          next unless @thread == Thread.current # it may have made room for another
+          next unless @thread == Thread.current # unless another thread has taken over
 
           @thread = nil
           refuse_all(error || ThreadError.new("the thread of the limits was killed"))
@@ -255,8 +255,8 @@ module Heddle
         end
       end
 
-      # All that the script does may be done twice. So a connection that broke meanwhile fails nobody. Behind the new
-      # connection may be a Redis that lost its data.
+      # The script may be run twice with the same effect, so it is run again when the connection breaks: nobody's
+      # request fails. The Redis behind the new connection may have lost its data.
       def call(redis, limit, *lists)
         attempts = 0
         keys = %w[held queue seen starts ticket clock].map { |key| "heddle:limit:{#{limit.name}}:#{key}" }

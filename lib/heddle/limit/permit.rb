@@ -2,7 +2,7 @@
 
 module Heddle
   class Limit
-    # A caller's permit of a limit: asked for, then granted or refused by an {Coordinator}, and left.
+    # A caller's permit of a limit: asked for, then granted or refused by a {Coordinator}, and left.
     #
     # @api private
     class Permit
@@ -27,7 +27,7 @@ module Heddle
       # Called by the coordinator, under its lock.
       def entered(coordinator, id)
         @id = id
-        @coordinator = coordinator # last: from now on it must be left
+        @coordinator = coordinator # last: with it, #leave has something to give back
       end
 
       def waiting? = @state == :waiting
@@ -62,13 +62,11 @@ module Heddle
           cause: @error
       end
 
-      # Gives the permit back, or the claim to it; a second call completes the first. In a shield, since a deadline that
-      # has passed ends every wait, also one for a lock.
+      # Gives the permit back, or the claim to it. If a first call was interrupted, a second one completes it. In a
+      # shield, since a deadline that has passed ends every wait, also one for a lock.
       def leave
         Heddle.shield(LOCK_SECONDS) { @coordinator.leave(self) } if @coordinator
       end
-
-      private
     end
     private_constant :Permit
   end

@@ -11,7 +11,8 @@ module Heddle
         return super if target.is_a?(Fiber)
         return interrupt_through(target, exception) if Fiber.scheduler.equal?(self)
 
-        # IO#close has woken the fiber already, see IOClose; Ruby raises what it recorded when the hook returns.
+        # IO#close has woken the fiber already, see IOClose. When this hook returns, Ruby raises the error of the closed
+        # IO.
         Task.prepare(self, "IO#close", nil, true) { interrupt_through(target, exception) }.start
         true
       rescue SchedulerClosed

@@ -53,7 +53,7 @@ struct sqlite_database {
     bool local;                         // times without a zone are local
     bool stored;                        // values come as SQLite stores them, whatever their columns' declared types
     bool stepping;                      // SQLite's callbacks may call Ruby
-    bool touched;                       // the connection's next user would notice what was prepared
+    bool touched;                       // the connection's next user would notice what was prepared or run
     bool attended;                      // the driver has something to do before or after a statement: see attended=
     bool misordered; // a collation failed in this call: what the statement has written is out of order
 };
@@ -80,8 +80,8 @@ enum sqlite_kind {
     SQLITE_AS_DECIMAL
 };
 
-// See Driver#kind: of several statements the greatest matters.
-enum sqlite_statement_kind { SQLITE_PLAIN, SQLITE_SESSION, SQLITE_OTHER, SQLITE_COMMIT };
+// Driver#kind is :plain, :session, :other or :commit. Of several actions in a statement the greatest counts.
+enum sqlite_statement_kind { SQLITE_PLAIN, SQLITE_HAS_PRAGMA, SQLITE_OTHER, SQLITE_COMMIT };
 
 struct sqlite_statement {
     struct sqlite_statement *next, *previous; // of the same core

@@ -15,7 +15,7 @@ static enum sqlite_statement_kind kind_of_action(int action)
     case SQLITE_INSERT:
     case SQLITE_UPDATE:
     case SQLITE_DELETE: return SQLITE_PLAIN;
-    case SQLITE_PRAGMA: return SQLITE_SESSION;
+    case SQLITE_PRAGMA: return SQLITE_HAS_PRAGMA;
     case SQLITE_TRANSACTION: return SQLITE_COMMIT;
     default: return SQLITE_OTHER;
     }
@@ -50,9 +50,10 @@ static bool changes_session(int action, const char *pragma, const char *value, c
     }
 }
 
-// The authorizer, which SQLite calls for each action of a statement: it allows everything. SQLite carries most pragmas
-// out while it prepares them, so a statement that is only examined has them ignored. What triggers and views do has
-// their name (`within`). Modules of virtual tables prepare statements of their own, before ours names its table.
+// The authorizer, which SQLite calls for each action of a statement: it allows everything. But SQLite carries most
+// pragmas out while it prepares them, so they are ignored in a statement that is prepared only to be looked at. An
+// action of a trigger or view comes with its name (`within`). While SQLite prepares our statement, modules of virtual
+// tables may prepare statements of their own: these come before the table of ours.
 int sqlite_authorize(void *pointer, int action, const char *first, const char *second, const char *base,
                      const char *within)
 {
@@ -71,12 +72,12 @@ int sqlite_authorize(void *pointer, int action, const char *first, const char *s
     return database->stepping ? SQLITE_OK : SQLITE_IGNORE;
 }
 
-// EXPLAIN does nothing, but for pragmas.
+// The statement behind EXPLAIN is not run, unless it is a pragma.
 void sqlite_note_kind(struct sqlite_database *database, struct sqlite_statement *statement)
 {
     if (sqlite_api.stmt_isexplain(statement->at)) {
         statement->sets_timeout = false;
-        if (statement->kind != SQLITE_SESSION) {
+        if (statement->kind != SQLITE_HAS_PRAGMA) {
             statement->kind = SQLITE_PLAIN;
             statement->changes_session = false;
         }

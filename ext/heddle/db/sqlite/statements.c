@@ -347,7 +347,7 @@ void sqlite_statements_define(void)
 {
     id_set_seconds = rb_intern("seconds=");
     kind_names[SQLITE_PLAIN] = rb_intern("plain");
-    kind_names[SQLITE_SESSION] = rb_intern("session");
+    kind_names[SQLITE_HAS_PRAGMA] = rb_intern("session");
     kind_names[SQLITE_OTHER] = rb_intern("other");
     kind_names[SQLITE_COMMIT] = rb_intern("commit");
     cPrepared = rb_define_class_under(rb_path2class("Heddle::DB::SQLite"), "Prepared", rb_cObject);
