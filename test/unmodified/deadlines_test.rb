@@ -45,7 +45,7 @@ class DeadlinesTest < Minitest::Test
 
   on_each_fault "net_http", value_at: 40 do
     require "net/http"
-    library "openssl" # see doc/limits.md: a library that loads, and deadlines in several threads
+    require "openssl" # see doc/limits.md: a library that loads, and deadlines in several threads
     address = proxied(:load)
     http = Net::HTTP.new(address.host, address.port)
     http.read_timeout = 30
