@@ -15,7 +15,7 @@ class AsyncProgramsTest < UnmodifiedTestCase
 
   # A test for each loop, on the Rubies for which the Gemfile has the library. The block gets the task in which it runs.
   def self.on_each_loop(name, from: "3.1", &body)
-    return if RUBY_VERSION < from
+    return if from > RUBY_VERSION
 
     AsyncLoops::ALL.each do |loop|
       define_method(:"test_#{name.tr(" ", "_")}_#{loop}") do
