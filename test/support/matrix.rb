@@ -241,12 +241,17 @@ class TestMatrix
     rubies.flat_map do |ruby|
       files = files_for(ruby)
       files = files.reject { |file| of(file).rubies == :newest } if beside_newest?(ruby, rubies)
-      once, each = files.partition do |file|
-        ONCE.include?(suite(file)) || of(file).one_backend? || (short? && ruby != rubies.first)
-      end
+      once, each = files.partition { |file| once?(file) || (short? && ruby != rubies.first) }
       usable = each.empty? ? [] : backends_for(ruby).select { |backend| usable?(ruby, backend) }
       [*usable.map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }, Cell.new(ruby, nil, once)]
     end.reject { |cell| cell.files.empty? }
+  end
+
+  # On the backend that Heddle chooses, unless files and backends were both asked for by name.
+  def once?(file)
+    return false if @paths.any? && @backends.any?
+
+    ONCE.include?(suite(file)) || of(file).one_backend?
   end
 
   def beside_newest?(ruby, rubies) = ruby != NEWEST && rubies.include?(NEWEST) && @paths.empty?
