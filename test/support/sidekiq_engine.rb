@@ -103,9 +103,7 @@ module SidekiqEngine
 
   private
 
-  def job(number, *arguments)
-    JSON.generate("class" => Job.name, "jid" => number.to_s, "args" => arguments, "retry" => false)
-  end
+  def job(number, *arguments) = job_of(Job, number, *arguments)
 
   def job_of(job_class, number = 0, *arguments)
     JSON.generate("class" => job_class.name, "jid" => number.to_s, "args" => arguments, "retry" => false)

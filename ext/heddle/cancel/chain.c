@@ -221,10 +221,10 @@ deadline_t scope_in_force(const struct scope_chain *chain)
     deadline_t earliest = DEADLINE_NEVER;
     for (const struct scope *scope = chain->innermost; scope; scope = scope->outer) {
         VALUE self = scope->self;
-        bool binds = scope->kind != SCOPE_TIMEOUT && !scope_suspended(scope);
+        bool binds = scope->kind != SCOPE_TIMEOUT && scope->at < earliest && !scope_suspended(scope);
         bool hides = scope_hides_outer(scope);
         if (scope->chain != chain) break; // as in scope_due: another thread asks for a task's remaining time
-        if (binds && scope->at < earliest) earliest = scope->at;
+        if (binds) earliest = scope->at;
         if (hides) break;
         RB_GC_GUARD(self);
     }

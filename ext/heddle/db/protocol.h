@@ -7,7 +7,7 @@
 // A layer above embeds struct db_protocol as the first member of its own protocol, and names db_protocol_type as the
 // parent of its protocol's type. It runs an exchange so:
 //
-//     struct server_protocol *connection = server_protocol_of(exchange->self);
+//     struct server_protocol *protocol = server_protocol_of(exchange->self);
 //     db_exchange_begin(exchange, &protocol->base);
 //     …                                                    // nothing that raises, or lets other code run
 //     VALUE result = db_exchange_run(exchange, ended);

@@ -7,7 +7,6 @@
 
 #include "resolver/connect_filter.h"
 #include "os/fork.h"
-#include "protect.h"
 
 static VALUE keep_alive_module;
 
@@ -65,10 +64,11 @@ static VALUE session_evict(VALUE surplus)
 static void session_give(VALUE connection)
 {
     VALUE surplus = net_http_keyed_table_add(idle.table, connection, idle.per_host, idle.total);
-    int state = 0;
-    protect_next(session_sweep, connection, &state);
-    if (!NIL_P(surplus)) protect_next(session_evict, surplus, &state);
-    if (state) rb_jump_tag(state);
+    if (NIL_P(surplus)) {
+        session_sweep(connection);
+    } else {
+        rb_ensure(session_sweep, connection, session_evict, surplus);
+    }
 }
 
 // ---- the beginning

@@ -34,7 +34,7 @@ struct job {
     struct lookup *askers; // guarded by the lock
     enum job_state state;  // guarded by the lock
     atomic_bool answered;
-    deadline_t valid_until; // of a cached answers
+    deadline_t valid_until; // of a cached answer
     struct answer answer;
     // The question: the bytes after `size` identify the job.
     size_t size;

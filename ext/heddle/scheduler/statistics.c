@@ -18,7 +18,7 @@ static void statistics_put(VALUE hash, const char *key, uint64_t value)
  * before; +retired+ fibers. Current values: +tasks+ that have not ended, +idle+ fibers, +timers+. +longest_run+, a
  * Float: the most seconds that a fiber ran without parking; 0.0 unless #measure_runs= is on.
  */
-static VALUE statistics_statistics(VALUE self)
+static VALUE scheduler_statistics(VALUE self)
 {
     static const char *const kinds[WAIT_KINDS] = {
         [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
@@ -61,6 +61,6 @@ static VALUE set_measure_runs(VALUE self, VALUE measure)
 
 void statistics_define(VALUE scheduler_class)
 {
-    rb_define_method(scheduler_class, "statistics", statistics_statistics, 0);
+    rb_define_method(scheduler_class, "statistics", scheduler_statistics, 0);
     rb_define_method(scheduler_class, "measure_runs=", set_measure_runs, 1);
 }
