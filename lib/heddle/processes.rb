@@ -65,8 +65,8 @@ module Heddle
       Items.check(items)
       values = []
       keep_errors = Items.return_errors?(errors)
-      Dispatcher.new(self, block, keep: true, keep_errors: keep_errors).run(items) do |index, payload, error|
-        values[index] = error || Transfer.load_value(payload, index)
+      Dispatcher.new(self, block, keep: true, keep_errors: keep_errors).run(items) do |index, content, error|
+        values[index] = error || Transfer.load_value(content, index)
       end
       values
     end

@@ -10,23 +10,24 @@ class ProcessesForeignBytesTest < Minitest::Test
 
   SECONDS = 3 # within which the parent has to notice
 
-  # Claims to have five gigabytes.
-  LARGE = (+"").tap { |text| text.define_singleton_method(:bytesize) { 5 << 30 } }
-
   # Each is called in a worker with the number of its connection's descriptor.
   GARBAGE = {
     "text" => ->(io) { io.syswrite("puts of a library that was told the wrong number\n" * 3) },
     "one byte" => ->(io) { io.syswrite("x") },
     "zeros" => ->(io) { io.syswrite("\0" * 100) },
     "a frame of four gigabytes" => ->(io) { io.syswrite([1, 0, 4 << 30].pack("CQ>Q>")) },
-    "an answer for an item of another worker" => ->(io) { io.syswrite(frames.header(frames::VALUE, 99, "") + "") },
-    "an item" => ->(io) { io.syswrite(frames.header(frames::ITEM, 0, "") + "") },
+    "an answer for an item of another worker" => ->(io) { io.syswrite(frame(frames::VALUE, 99, "")) },
+    "an item" => ->(io) { io.syswrite(frame(frames::ITEM, 0, "")) },
     "an answer whose payload does not fit its check" =>
-      ->(io) { io.syswrite(frames.header(frames::VALUE, 0, "a") + "b") },
-    "a frame beyond the limit" => ->(io) { io.syswrite(frames.header(frames::VALUE, 0, LARGE)) }
+      ->(io) { io.syswrite(frame(frames::VALUE, 0, "a").chop + "b") },
+    "a frame beyond the limit" => ->(io) { io.syswrite(frames.header(5 << 30, 0)) }
   }.freeze
 
   def self.frames = Heddle::Processes.const_get(:Frames)
+
+  def self.frame(kind, index, payload)
+    frames::Run.new.tap { |run| run.add(kind, index, payload) }.move_to("".b)
+  end
 
   # In a worker.
   def self.connection
@@ -110,9 +111,7 @@ class ProcessesForeignBytesTest < Minitest::Test
         [-> { Process.kill(:KILL, $$) }, -> { exit!(4) }].each do |ends|
           error = assert_lost do
             Heddle.map([1], processes: 2) do
-              frames = ProcessesForeignBytesTest.frames
-              payload = "x" * 100_000
-              whole = frames.header(frames::VALUE, 0, payload) + payload
+              whole = ProcessesForeignBytesTest.frame(ProcessesForeignBytesTest.frames::VALUE, 0, "x" * 100_000)
               ProcessesForeignBytesTest.connection.syswrite(whole.byteslice(0, 50_000))
               ends.call
             end
@@ -156,8 +155,7 @@ class ProcessesForeignBytesTest < Minitest::Test
         assert_raises(Heddle::DeadlineExceeded) do
           Heddle.deadline(0.3) do
             Heddle::Processes.new(1, fibers: 10).map(Array.new(10) { "x" * 500_000 }) do
-              frames = ProcessesForeignBytesTest.frames
-              whole = frames.header(frames::VALUE, 0, "x" * 1000) + "x" * 1000
+              whole = ProcessesForeignBytesTest.frame(ProcessesForeignBytesTest.frames::VALUE, 0, "x" * 1000)
               ProcessesForeignBytesTest.connection.syswrite(whole.byteslice(0, 500))
               Process.kill(:STOP, $$)
             end

@@ -27,6 +27,9 @@ class ProcessesMapTest < Minitest::Test
   end
 
   # Not a StandardError.
+  class Text < String
+  end
+
   class Grave < Exception # rubocop:disable Lint/InheritException
   end
 
@@ -54,6 +57,37 @@ class ProcessesMapTest < Minitest::Test
         assert_equal [1, 2, 3], Heddle.map((1..3).lazy, processes: 2) { |item| item }
         assert_equal ["ä\xff".b, "ä"], Heddle.map(["ä\xff".b, "ä"], processes: 2) { |item| item }
         assert_equal [6], Heddle.map(["x" * 6_000_000], processes: 2) { |item| item.bytesize / 1_000_000 }
+      end
+    end
+
+    # Items and values travel many in a frame.
+    def test_no_item_and_no_value_shares_an_object_with_another
+      in_host do
+        text = +"a"
+        list = [text]
+        values = Heddle.map([text, text, list, list, text], fibers: 5, processes: 2) do |item|
+          item << "b"
+          item
+        end
+        assert_equal ["ab", "ab", ["a", "b"], ["a", "b"], "ab"], values
+        assert_equal "a", text
+        values = Heddle.map([1, 2], fibers: 2, processes: 2) { list }
+        refute_same values[0], values[1]
+        refute_same values[0][0], values[1][0]
+      end
+    end
+
+    def test_values_of_every_class
+      in_host do
+        values = [1, 1 << 80, 1.5, nil, true, false, :a, "ä", "\xff".b, "a".encode("UTF-16LE"), [], {1 => [2]}, 1..2,
+          3r, Time.at(0)]
+        assert_equal values, Heddle.map(values, fibers: 20, processes: 2) { |item| item }
+        encodings = Heddle.map(values.grep(String), fibers: 20, processes: 2) { |item| item }.map(&:encoding)
+        assert_equal values.grep(String).map(&:encoding), encodings
+        odd = +"a"
+        odd.instance_variable_set(:@because, -> {})
+        assert_raises(Heddle::NotMarshalable) { Heddle.map([odd], processes: 2) { |item| item } }
+        assert_instance_of Text, Heddle.map([Text.new("a")], processes: 2) { |item| item }.first
       end
     end
 

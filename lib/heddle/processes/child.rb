@@ -20,7 +20,7 @@ module Heddle
         @deadline = deadline
         @block = block
         @frames = Frames.new
-        @replies = String.new(encoding: Encoding::BINARY)
+        @replies = Frames::Run.new
         @changed = EventCount.new
         @sent = EventCount.new
       end
@@ -72,10 +72,10 @@ module Heddle
           pool = FiberPool.new(@fibers)
           Heddle.spawn { send_replies }
           loop do
-            @frames.push(receive) do |kind, index, payload|
+            @frames.push(receive) do |kind, index, content|
               raise Frames::Garbage, "unknown kind #{kind}" unless kind == Frames::ITEM
 
-              pool.spawn { perform(index, payload) }
+              pool.spawn { perform(index, content) }
             end
           end
         end
@@ -88,11 +88,11 @@ module Heddle
         raise Dismissed
       end
 
-      def perform(index, payload)
+      def perform(index, content)
         begin
-          item = Marshal.load(payload) # rubocop:disable Security/MarshalLoad -- from our parent
+          item = Transfer.load(content)
           value = @deadline ? Heddle.deadline([@deadline - Clock.now, 0].max) { @block.call(item) } : @block.call(item)
-          answer = @keep ? Transfer.dump_value(value, index, item) : ""
+          answer = (Transfer.dump_value(value, index, item) if @keep)
           kind = Frames::VALUE
         rescue Cancellation, SystemExit, SignalException
           raise # the worker ends
@@ -103,13 +103,13 @@ module Heddle
         reply(kind, index, answer)
       end
 
-      # Sends the answers of all items that end in one round of the loop in one write, which wakes the parent once.
+      # Sends the answers of all items that end in one round of the loop in one frame, which wakes the parent once.
       # While the parent does not read, the items' fibers wait here.
-      def reply(kind, index, payload)
+      def reply(kind, index, content)
         while (seen = @sent.count) && @replies.bytesize >= CHUNK
           @sent.wait(seen)
         end
-        @replies << Frames.header(kind, index, payload) << payload
+        @replies.add(kind, index, content)
         @changed.advance
       end
 
@@ -118,7 +118,7 @@ module Heddle
           while (seen = @changed.count) && @replies.empty?
             @changed.wait(seen)
           end
-          bytes, @replies = @replies, String.new(encoding: Encoding::BINARY)
+          bytes = @replies.move_to(String.new(encoding: Encoding::BINARY))
           @sent.advance
           @socket.write(bytes)
         end

@@ -33,7 +33,7 @@ module Heddle
 
       # @param items [#each] values that `each` yields at once are one item, an Array
       # @yieldparam index [Integer] of an item
-      # @yieldparam payload [String] its value, for Transfer.load_value
+      # @yieldparam content [Object] its value, for Transfer.load_value
       # @yieldparam error [StandardError, nil] in place of the value
       def run(items, &collect)
         @collect = collect || ->(_, _, _) {}
@@ -46,14 +46,14 @@ module Heddle
 
       private
 
-      # An Array yields its next item at once: as many items as fit go in one write, which wakes the worker once. Any
+      # An Array yields its next item at once: as many items as fit go in one frame, which wakes the worker once. Any
       # other source may wait long for its next item, and this item must not wait with it.
       def take(item, items)
         index = @taken
-        payload = Transfer.dump_item(item, index)
+        content = Transfer.dump_item(item, index)
         start_workers(items) if @workers.empty?
         step until (worker = idlest) && (!@room || @room.call(index))
-        worker.give(index, item, payload)
+        worker.give(index, item, content)
         worker.flush unless items.is_a?(Array)
         @taken += 1
       end
@@ -71,13 +71,18 @@ module Heddle
         end
       end
 
+      # The worker that has the fewest items. It stays the same one until it has more than the next, or answers come.
       def idlest
-        worker = @workers.min_by { |candidate| candidate.items.size }
-        worker if worker.room?
+        unless @idlest && @idlest.items.size <= @next_fewest
+          @idlest, following = @workers.min_by(2) { |worker| worker.items.size }
+          @next_fewest = following ? following.items.size : @processes.fibers
+        end
+        @idlest if @idlest.room?
       end
 
       # Sends what the sockets take, waits until something can be sent or received, and receives it.
       def step
+        @idlest = nil
         @workers.each(&:flush)
         sockets = @workers.to_h { |worker| [worker.socket, worker] }
         readable = readable_among(sockets.keys)
@@ -100,12 +105,12 @@ module Heddle
         return if bytes == :wait_readable
         return lose(worker) unless bytes
 
-        worker.answers(bytes) do |kind, index, payload|
-          error = Transfer.load_error(payload, caller) if kind == Frames::ERROR
+        worker.answers(bytes) do |kind, index, content|
+          error = Transfer.load_error(content, caller) if kind == Frames::ERROR
           raise error if error && !(@keep_errors && error.is_a?(StandardError))
 
           @answered += 1
-          @collect.call(index, payload, error)
+          @collect.call(index, content, error)
         end
       end
 

@@ -29,12 +29,13 @@ module Heddle
         waiting = {}
         bytes = delivered = 0
         room = ->(taken) { taken - delivered < @ahead && bytes < BYTES }
-        Dispatcher.new(@processes, @block, keep: true, room: room).run(@items) do |index, payload|
-          waiting[index] = payload
-          bytes += payload.bytesize
-          while (payload = waiting.delete(delivered))
-            bytes -= payload.bytesize
-            value = Transfer.load_value(payload, delivered)
+        Dispatcher.new(@processes, @block, keep: true, room: room).run(@items) do |index, content|
+          waiting[index] = content
+          bytes += Transfer.bytesize(content)
+          while waiting.key?(delivered)
+            content = waiting.delete(delivered)
+            bytes -= Transfer.bytesize(content)
+            value = Transfer.load_value(content, delivered)
             delivered += 1
             yield value
           end

@@ -2,8 +2,15 @@
 
 module Heddle
   class Processes
-    # Turns items, values and errors into bytes, and back.
+    # Turns items, values and errors into the contents of messages, and back.
+    #
+    # The messages of a frame are dumped together, which for short ones costs a fraction. What Marshal dumps together
+    # shares what it refers to, and no item may share an object with another one: so only what refers to nothing is a
+    # content itself. Everything else has a dump of its own.
     module Transfer
+      # The dump of an object.
+      Dumped = Struct.new(:bytes)
+
       # Errors of Marshal: those of user code in marshal_dump and the like (an autoload that does not find its class,
       # say), too deep nesting, and lengths beyond memory.
       REFUSALS = [StandardError, ScriptError, SystemStackError, NoMemoryError].freeze
@@ -12,18 +19,27 @@ module Heddle
       private_constant :REFUSALS, :TEXT, :CAUSES
 
       class << self
-        # @return [String]
+        # @return [Integer] about as many bytes as it takes
+        def bytesize(content)
+          case content
+          when Dumped then content.bytes.bytesize
+          when String then content.bytesize
+          else 8
+          end
+        end
+
+        # @return [Object] the content
         # @raise [NotMarshalable]
         def dump_item(item, index)
-          bounded(Marshal.dump(item))
+          content(item)
         rescue *REFUSALS => error
           raise NotMarshalable, "#{label(index, item)} cannot be sent to a worker process: #{error.message}"
         end
 
-        # @return [String]
+        # @return [Object] the content
         # @raise [NotMarshalable]
         def dump_value(value, index, item)
-          bounded(Marshal.dump(value))
+          content(value)
         rescue *REFUSALS => error
           raise NotMarshalable,
             "the value of #{label(index, item)}, of the class #{value.class}, cannot be sent from its worker " \
@@ -31,9 +47,16 @@ module Heddle
         end
 
         # @return [Object]
+        def load(content)
+          return content unless content.is_a?(Dumped)
+
+          Marshal.load(content.bytes) # rubocop:disable Security/MarshalLoad -- from our parent or a child of our own
+        end
+
+        # @return [Object]
         # @raise [NotMarshalable]
-        def load_value(payload, index)
-          Marshal.load(payload) # rubocop:disable Security/MarshalLoad -- from a child of our own
+        def load_value(content, index)
+          load(content)
         rescue *REFUSALS => error
           raise NotMarshalable, "the value of item #{index} cannot be loaded from its worker process: #{error.message}"
         end
@@ -68,6 +91,16 @@ module Heddle
         def label(index, item) = "item #{index} (#{text { item.inspect }})"
 
         private
+
+        # The copy of a String is another object where the same String comes twice.
+        def content(object)
+          return bounded(object.dup) if object.instance_of?(String) && object.instance_variables.empty?
+
+          case object
+          when Integer, nil, true, false, Symbol, Float then object
+          else Dumped.new(bounded(Marshal.dump(object)))
+          end
+        end
 
         def bounded(bytes)
           return bytes if bytes.bytesize <= Frames::LARGEST

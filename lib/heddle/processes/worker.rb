@@ -108,24 +108,25 @@ module Heddle
         @fibers = fibers
         @items = {}
         @frames = Frames.new
-        @outgoing = String.new(encoding: Encoding::BINARY)
-        @sent = 0
+        @given = Frames::Run.new
+        drop_all
       end
 
       # @return [Boolean] whether the worker can take another item
-      def room? = @items.size < @fibers && @outgoing.bytesize - @sent < OUTGOING
+      def room? = @items.size < @fibers && @outgoing.bytesize - @sent + @given.bytesize < OUTGOING
 
       # @return [Boolean] whether bytes wait to be sent
       def owed? = @sent < @outgoing.bytesize
 
       # Queues the item; {#flush} sends it.
-      def give(index, item, payload)
+      def give(index, item, content)
         @items[index] = item
-        @outgoing << Frames.header(Frames::ITEM, index, payload) << payload
+        @given.add(Frames::ITEM, index, content)
       end
 
       # Sends as many bytes as the socket accepts.
       def flush
+        @given.move_to(@outgoing) unless @given.empty?
         while owed?
           count = @socket.write_nonblock(@outgoing.byteslice(@sent, CHUNK), exception: false)
           return drop_sent if count == :wait_writable
@@ -148,15 +149,15 @@ module Heddle
       #
       # @yieldparam kind [Integer] Frames::VALUE or Frames::ERROR
       # @yieldparam index [Integer]
-      # @yieldparam payload [String]
+      # @yieldparam content [Object]
       # @raise [WorkerLost] when the bytes are not an answer
       def answers(bytes)
-        @frames.push(bytes) do |kind, index, payload|
+        @frames.push(bytes) do |kind, index, content|
           raise Frames::Garbage, "unknown kind #{kind}" unless kind == Frames::VALUE || kind == Frames::ERROR
-          raise Frames::Garbage, "it answers item #{index}, which this worker does not have" unless @items.key?(index)
-
-          @items.delete(index)
-          yield kind, index, payload
+          @items.delete(index) do
+            raise Frames::Garbage, "it answers item #{index}, which this worker does not have"
+          end
+          yield kind, index, content
         end
       rescue Frames::Garbage => error
         message = "worker process #{@pid} sent a malformed answer (#{error.message}; did a block write to file " \
