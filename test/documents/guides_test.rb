@@ -11,7 +11,7 @@ class GuidesTest < Minitest::Test
   GUIDES = Dir["#{ROOT}/guides/*.md"].sort.to_h { |path| [File.basename(path, ".md"), File.read(path)] }.freeze
   TEXTS = [File.read("#{ROOT}/README.md"), *GUIDES.values].freeze
   ROWS = /\|.*\n\|.*\n((?:\|.*\n)+)/ # below the names of the columns
-  TABLE_OF_RESULTS = /^<!-- (bench.+) -->\n\n#{ROWS}/
+  TABLE_OF_RESULTS = /^<!-- (bench[^:]+): ([^>]+) -->\n\n#{ROWS}/
   TABLE_OF_ERRORS = /^(?=\| (?:error|`Heddle::(\w+)::…`) \|)#{ROWS}/
   MYSQL_TABLES = ["option of every database", "option of MySQL and PostgreSQL", "option of MySQL"].freeze
 
@@ -27,15 +27,19 @@ class GuidesTest < Minitest::Test
     end
   end
 
-  # A table below the names of result files has their figures, rounded.
+  # A table below the names of result files has their figures, rounded. Behind the files stands of each row of the table
+  # where its figures are: in rows, or in columns, of this name.
   def test_tables_have_the_figures_of_the_benches
-    tables = TEXTS.flat_map { |text| text.scan(TABLE_OF_RESULTS) }
-    assert_operator tables.size, :>, 5
-    tables.each do |results, rows|
-      figures = rows.lines.flat_map { |row| row.split("|").drop(2).join("|").scan(/\d+(?:\.\d+)?/) }
-      refute_empty figures
-      measured = results.split.flat_map { |path| medians(path) }
-      assert_empty figures.uniq.reject { |figure| measured.any? { |value| shown?(value, figure) } }, results
+    assert_equal TEXTS.sum { |text| text.scan("<!-- bench").size }, (tables = quoted_tables).size
+    tables.each do |files, names, rows|
+      measured = files.split.flat_map { |file| medians(file) }
+      names = names.tr("\n", " ").split("; ")
+      assert_equal names.size, rows.lines.size, files
+      rows.lines.zip(names) do |row, name|
+        values = measured.filter_map { |value, *places| value if places.include?(name) }
+        refute_empty figures = row.split("|").drop(2).join("|").scan(/\d+(?:\.\d+)?/)
+        assert_empty figures.reject { |figure| values.any? { |value| shown?(value, figure) } }, "#{files}: #{row}"
+      end
     end
   end
 
@@ -78,8 +82,20 @@ class GuidesTest < Minitest::Test
 
   private
 
-  # The figures before their spread or interval.
-  def medians(path) = File.read(File.join(ROOT, path)).scan(/(?<![\d.])\d+(?:\.\d+)?(?= [(\[])/).map(&:to_f)
+  def quoted_tables = TEXTS.flat_map { |text| text.scan(TABLE_OF_RESULTS) }
+
+  # The figures before their spread or interval, each with the names of its row and its column.
+  def medians(file)
+    File.read(File.join(ROOT, file)).scan(/^(\|.*)\n\|.*\n((?:\|.*\n)+)/).flat_map do |head, rows|
+      columns = head.split("|").map(&:strip)
+      rows.lines.flat_map do |row|
+        cells = row.split("|").map(&:strip)
+        cells.zip(columns).filter_map do |cell, column|
+          (median = cell[/\d+(?:\.\d+)?(?= [(\[])/]) && [median.to_f, cells[1], column]
+        end
+      end
+    end
+  end
 
   def shown?(value, figure)
     digits = figure[/\.(\d+)/, 1].to_s.size
