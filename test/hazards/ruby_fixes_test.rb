@@ -209,6 +209,14 @@ class RubyFixesTest < Minitest::Test
     ELSEWHERE.each_value { |file| assert File.exist?("#{ROOT}/test/#{file}"), file }
   end
 
+  # The table of doc/ruby.md has them all, and on the Rubies on which they are loaded.
+  def test_the_table_of_all_patches
+    rows = File.read("#{ROOT}/doc/ruby.md").scan(/^\| (`.*?`) \| (.*?) \|/)
+    told = rows.flat_map { |files, rubies| files.scan(/\w+/).map { |file| [file, rubies] } }.to_h
+    assert_equal (PROGRAMS.keys + ELSEWHERE.keys + %w[address_names connect look_ups]).sort, told.keys.sort
+    PROGRAMS.each_key { |patch| assert_equal loaded?(patch), told_of?(told[patch]), patch }
+  end
+
   # Where Heddle is not in charge, a patch keeps Ruby's behaviour.
   def test_patches_leave_other_code_alone
     out = assert_child(<<~RUBY)
@@ -231,6 +239,14 @@ class RubyFixesTest < Minitest::Test
   end
 
   private
+
+  def told_of?(rubies)
+    gem, edge, version = rubies.match(/\A(timeout )?(before|from) ([\d.]+)\z/)&.captures
+    return rubies == "all" unless edge
+
+    running = gem ? assert_child("puts Timeout::VERSION") : RUBY_VERSION
+    (Gem::Version.new(running) < Gem::Version.new(version)) == (edge == "before")
+  end
 
   def loaded?(patch)
     # In a child, like the programs: the gems of this process may be newer than Ruby's own.
