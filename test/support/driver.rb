@@ -25,6 +25,8 @@ require_relative "slots"
 require_relative "steps"
 
 class TestDriver
+  include Heddle::Clock
+
   FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT") { (300 * TestSteps::PATIENCE).ceil })
   PAUSE = 0.05 # between two looks at slots and processes; shorter ones take some hundredths of a processor
 
@@ -227,8 +229,6 @@ class TestDriver
   def place
     @slots_folder ? format("%-16s ", "#{RUBY_VERSION} #{TestRecord.column}") : ""
   end
-
-  def now = Heddle::Clock.now
 end
 
 if $PROGRAM_NAME == __FILE__

@@ -6,6 +6,8 @@ require_relative "../../lib/heddle/core/clock"
 
 # The models of test/simulation in a tree, run again and again, each time with other seeds.
 class Models
+  include Heddle::Clock
+
   # These test the simulation itself, and the finding of faults.
   NO_MODELS = %w[simulation_test.rb simulated_network_test.rb simulated_sockets_test.rb past_faults_test.rb].freeze
   # A run of a model takes some seconds. One that takes so long is in an endless loop, which is a finding.
@@ -79,6 +81,4 @@ class Models
     error = "the process did not end" unless status
     Finding.new(model, test, seed&.to_i, error.to_s[0, 200], output)
   end
-
-  def now = Heddle::Clock.now
 end

@@ -30,6 +30,8 @@ module SchedulingDelay
 
   # A limit for what another process does, without its scheduling delay.
   class Limit
+    include Heddle::Clock
+
     def initialize(seconds, pid)
       @pid = pid
       @before = SchedulingDelay.by_thread(pid)
@@ -37,9 +39,5 @@ module SchedulingDelay
     end
 
     def passed? = now > @ends && now > @ends + SchedulingDelay.since(@before, @pid)
-
-    private
-
-    def now = Heddle::Clock.now
   end
 end

@@ -8,6 +8,8 @@ require "support/certificates"
 # connection, of replies; a reply is {pieces: [String], ending: nil, :close or :reset}. A connection without a script
 # is closed. The server keeps what clients sent, by connection: the order in which it reads two connections is random.
 class ScriptedHTTPServer
+  include Heddle::Clock
+
   PAUSE = 0.0003 # seconds between two pieces, so that they are likely to arrive one by one
   OUTSTANDING = 0x5411 # SIOCOUTQ: bytes that the other side has not acknowledged yet
   GONE = 7 # TCP_CLOSE: the client has reset the connection
@@ -148,8 +150,6 @@ class ScriptedHTTPServer
     socket.ioctl(OUTSTANDING, count)
     count.unpack1("i")
   end
-
-  def now = Heddle::Clock.now
 
   def read_request(stream)
     head = +"".b

@@ -10,6 +10,8 @@ require "timeout"
 #
 #   ruby -Ilib test/support/soak.rb SECONDS SEED
 class Soak
+  include Heddle::Clock
+
   TASKS = 1000
   # Errors that may leave a task that was interrupted.
   EXPECTED = [IOError, Errno::EPIPE, Errno::ECONNRESET, Errno::EBADF, Timeout::Error, ClosedQueueError,
@@ -54,8 +56,6 @@ class Soak
   end
 
   private
-
-  def now = Heddle::Clock.now
 
   def start
     @started += 1

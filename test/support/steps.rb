@@ -8,6 +8,8 @@ require_relative "../../lib/heddle/core/clock"
 # The steps of bin/test: commands with a limit, each announced with its number, the time so far and the time that it
 # took last time. What a command prints appears at once; a command that is silent for QUIET seconds is named.
 class TestSteps
+  include Heddle::Clock
+
   QUIET = 15
   # A factor for all limits, for slow machines.
   PATIENCE = Float(ENV.fetch("HEDDLE_TEST_PATIENCE", "1"))
@@ -117,6 +119,4 @@ class TestSteps
   rescue SystemCallError, JSON::ParserError
     {}
   end
-
-  def now = Heddle::Clock.now
 end

@@ -14,6 +14,8 @@ module Watchdog
   LEAST_DELAY = 0.1
 
   class << self
+    include Heddle::Clock
+
     # Runs the block; the whole process ends if that takes more than +seconds+.
     def watch(name, seconds)
       start unless @pid
@@ -81,8 +83,6 @@ module Watchdog
     ensure
       exit!(1)
     end
-
-    def now = Heddle::Clock.now
 
     # Runs as a signal handler in the current fiber; only a blocking fiber can write past any scheduler.
     def give_up(interrupted)

@@ -5,7 +5,9 @@ module Heddle
   #
   # @api private
   module Clock
+    module_function
+
     # @return [Float] seconds of the monotonic clock
-    def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end

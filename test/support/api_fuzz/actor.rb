@@ -34,6 +34,7 @@ module ApiFuzz
   # A task or a thread that runs a few operations. Its name and the round's seed choose them.
   class Actor
     include Operations::Tasks
+    include Heddle::Clock
     include Operations::Pools
     include Operations::Scopes
     include Operations::Threads
@@ -181,8 +182,6 @@ module ApiFuzz
     def roll(count) = @random.rand(count)
 
     def moment = @random.rand * 0.005
-
-    def now = Heddle::Clock.now
 
     def task? = Fiber.current_scheduler
   end

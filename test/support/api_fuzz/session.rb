@@ -9,6 +9,8 @@ require_relative "watch"
 module ApiFuzz
   # Runs round after round, and checks the invariants at their end.
   class Session
+    include Heddle::Clock
+
     ROUND_SECONDS = 30
     # How many descriptors more than at the start may be open at the end: they belong to objects that the GC may not
     # have found yet. Ruby 3.1 itself never closes some descriptors whose IO#close a kill interrupts, in plain
@@ -162,7 +164,5 @@ module ApiFuzz
 
     # Writes past any scheduler, and also from a signal handler.
     def say(*lines) = $stdout.syswrite(lines.join("\n") << "\n")
-
-    def now = Heddle::Clock.now
   end
 end

@@ -4,6 +4,8 @@ module ApiFuzz
   # Knows every wait in progress, and what would end it. A wait that lasts two seconds longer than its cause has lost
   # its wake-up. The seconds are counted in polls, which come late when the machine is busy.
   class Watch
+    include Heddle::Clock
+
     SECONDS = 2.0
     LOOK = 0.1
 
@@ -89,7 +91,5 @@ module ApiFuzz
     rescue
       false # the object that it asks is closed meanwhile
     end
-
-    def now = Heddle::Clock.now
   end
 end

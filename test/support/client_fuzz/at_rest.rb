@@ -3,6 +3,8 @@
 module ClientFuzz
   # Checks the clients between two rounds, when no actor uses them.
   module AtRest
+    include Heddle::Clock
+
     # Each pool must be full, and each of its connections must work.
     def verify(session)
       verify_db(session) if @db
@@ -139,7 +141,5 @@ module ClientFuzz
     def connections
       @admin.query("select id, command, time, info from information_schema.processlist where user = 'heddle'").rows
     end
-
-    def now = Heddle::Clock.now
   end
 end

@@ -14,6 +14,8 @@ require_relative "chaos"
 module ClientFuzz
   # Runs rounds, and checks at the end of each what must hold.
   class Session
+    include Heddle::Clock
+
     ROUND = 2.5 # seconds
     TASKS = 10
     THREADS = 4
@@ -220,7 +222,5 @@ module ClientFuzz
     end
 
     def say(*lines) = $stdout.syswrite(lines.join("\n") << "\n")
-
-    def now = Heddle::Clock.now
   end
 end
