@@ -73,8 +73,7 @@ class MySQLStatementsTest < Minitest::Test
     nil
   end
 
-  # The server's answer for a cursor begins with the columns of the SELECT, and goes on with those of the analysis. It
-  # needs none where no values are bound.
+  # The server's answer for a cursor begins with the columns of the SELECT, and goes on with those of the analysis.
   def test_a_cursor_over_an_analysis
     with_connection do |db|
       ["analyze select 1", "analyze format=json select 1", "/* x */ analyze select seq from seq_1_to_3"].each do |sql|
@@ -83,8 +82,8 @@ class MySQLStatementsTest < Minitest::Test
         assert_equal rows.map { |row| row.map(&:class) }, db.prepare(sql).query.rows.map { |row| row.map(&:class) }
         refute_empty columns
       end
-      assert_equal 1, db.query("analyze select ?", 1).size
-      assert_raises(Heddle::DB::ProtocolError) { db.each_row("analyze select ?", 1).to_a }
+      analysis = db.query("analyze select ?", 1).rows
+      2.times { assert_equal analysis.map(&:size), db.each_row("analyze select ?", 1).map(&:size) }
     end
   end
 

@@ -144,7 +144,8 @@ module Heddle
         def final?(error) = Protocol.final?(error)
 
         def open_cursor(sql, arguments)
-          handle, result = run_new(sql, arguments, cached: true, cursor: true)
+          # For a cursor over an analysis MariaDB answers with the columns of the SELECT, and then of the analysis.
+          handle, result = run_new(sql, arguments, cached: true, cursor: Protocol.way_of(sql) == :prepared)
           if result.is_a?(ServerError)
             release(handle) if handle
             return result
