@@ -18,8 +18,8 @@ module Heddle
   module DB
     # Each is loaded when it is first named; db/common.rb, which every driver loads, names all.
     PARTS = %i[Address AtomicPipeline Backup BoundStatement Column Copy Driver Databases Duration Fields
-      ForeignRows Functions List Listening Notices Options Pipeline Pipelines Placeholders PoolStatement Pool Queries
-      QueryEvent QueryListener QueryListeners QueryWatch Result Statement StatementCache Tables TimeZone
+      ForeignRows Functions List Listening Notices Options Pipeline Pipelines Placeholders Pool PoolCalls PoolStatement
+      Queries QueryEvent QueryListener QueryListeners QueryWatch Result Statement StatementCache Tables TimeZone
       Transactions VirtualStatement WireDriver].freeze
     PARTS.each do |name|
       autoload name, File.expand_path("db/#{name.to_s.gsub(/(?<=[a-z])(?=[A-Z])/, "_").downcase}", __dir__)

@@ -12,6 +12,7 @@ module Heddle
     #   pool.query_value("select name from t where id = ?", 7)
     class Pool < ResourcePool
       include Queries
+      include PoolCalls
       include QueryListeners
 
       # Seconds to wait for a free connection, without other timeouts.
@@ -68,49 +69,6 @@ module Heddle
       def query(sql, *arguments) = with { |connection| connection.query(sql, *arguments) }
       ruby2_keywords :query
 
-      # Without a block returns an Enumerator, which holds a connection from its first row to its last, or until its
-      # reader stops. After Enumerator#next that is when the GC has collected the Enumerator.
-      #
-      # @see Connection#each_row
-      def each_row(sql, *arguments, **named, &block)
-        return enum_for(:each_row, sql, *arguments, **named) unless block
-
-        with { |connection| connection.each_row(sql, *arguments, **named, &block) }
-        self
-      end
-
-      # @see Connection#list_tables
-      def list_tables(schema: nil)
-        with { |connection| connection.list_tables(schema: schema) }
-      end
-
-      # @see Connection#table_exists?
-      def table_exists?(name, schema: nil)
-        with { |connection| connection.table_exists?(name, schema: schema) }
-      end
-
-      # A statement that each connection of the pool prepares when it first runs it, and keeps prepared, among the
-      # statements of +statement_cache_size+, unless +statement_cache+ is :never. Sends nothing yet: an error of the SQL
-      # is raised when the statement runs.
-      #
-      # @param sql [String, VirtualStatement]
-      # @return [PoolStatement]
-      def prepare(sql)
-        PoolStatement.of(self, sql)
-      end
-
-      # @see Connection#transaction
-      def transaction(**options)
-        raise ArgumentError, "a transaction needs a block: pool.transaction { |db| … }" unless block_given?
-
-        with { |connection| connection.transaction(**options) { yield connection } }
-      end
-
-      # @see Connection#pipeline
-      def pipeline(**options, &block)
-        with { |connection| connection.pipeline(**options, &block) }
-      end
-
       # @return [Hash] how many connections there are, are free, and are waited for
       def stats = %i[connections free waiting].zip(counts).to_h
 
@@ -133,6 +91,12 @@ module Heddle
       end
 
       private
+
+      # ---- for PoolCalls: each connection reads and writes
+
+      def reader = self
+      def writer = self
+      def pool_for(_sql) = self
 
       # ---- for ResourcePool
 

@@ -18,6 +18,7 @@ module Heddle
       #   pool.transaction { pool.exec("update items set price = price + 1") }
       class Pool
         include Queries
+        include PoolCalls
 
         # What on_query returns: one of the writer, and one of the readers.
         #
@@ -75,31 +76,6 @@ module Heddle
         def query(sql, *arguments) = routed(sql) { |pool| pool.query(sql, *arguments) }
         ruby2_keywords :query
 
-        # @see DB::Pool#each_row
-        def each_row(sql, *arguments, **named, &block)
-          return enum_for(:each_row, sql, *arguments, **named) unless block
-
-          pool_for(sql).each_row(sql, *arguments, **named, &block)
-          self
-        end
-
-        # @see Connection#transaction
-        def transaction(read_only: false, **options, &block)
-          (read_only ? reader : @writer).transaction(read_only: read_only, **options, &block)
-        end
-
-        # @see Connection#pipeline
-        def pipeline(**options, &block) = @writer.pipeline(**options, &block)
-
-        # @see DB::Pool#prepare
-        def prepare(sql) = PoolStatement.of(self, sql)
-
-        # @see Connection#list_tables
-        def list_tables(schema: nil) = reader.list_tables(schema: schema)
-
-        # @see Connection#table_exists?
-        def table_exists?(name, schema: nil) = reader.table_exists?(name, schema: schema)
-
         # Calls the block after each statement of the pool's connections, see {DB.on_query}.
         #
         # @yieldparam event [QueryEvent]
@@ -125,6 +101,8 @@ module Heddle
         def inspect = "#<#{self.class} writer #{@writer.inspect}, readers #{@readers.inspect}>"
 
         private
+
+        attr_reader :writer
 
         # A SELECT writes where a function of it does, and a reader refuses that before anything is written.
         def routed(sql)
