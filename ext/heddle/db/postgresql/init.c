@@ -1,5 +1,7 @@
 // Defines the class of protocols and its methods: the only file of this layer that knows all others.
+#include "db/postgresql/commands.h"
 #include "db/postgresql/copy.h"
+#include "db/postgresql/session.h"
 
 void Init_heddle_postgresql(void)
 {
@@ -15,6 +17,7 @@ void Init_heddle_postgresql(void)
     postgresql_results_define();
     postgresql_login_define();
     postgresql_sql_define();
+    postgresql_session_define();
     postgresql_commands_define();
     postgresql_copy_define();
     postgresql_copy_values_define();

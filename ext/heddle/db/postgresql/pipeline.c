@@ -1,6 +1,6 @@
 // Statements that share one Sync. The server runs them as one transaction: after an error it skips the others, and
 // undoes those before.
-#include "db/postgresql/protocol.h"
+#include "db/postgresql/commands.h"
 
 struct step {
     struct postgresql_protocol *protocol;

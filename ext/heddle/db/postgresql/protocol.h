@@ -1,6 +1,6 @@
 // A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. protocol.c has the
 // messages, sql.c what the text of a statement says, parameters.c and values.c what goes in and comes out, results.c
-// whole replies, login.c, commands.c, pipeline.c, copy.c and interrupted.c the methods of
+// whole replies, login.c, session.c, commands.c, pipeline.c, copy.c and interrupted.c the methods of
 // Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one that calls it. Ruby decides what is
 // asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_DB_POSTGRESQL_PROTOCOL_H
@@ -265,11 +265,7 @@ bool postgresql_is_plain(VALUE self, VALUE sql);
 // Returns a TransactionError if `sql`, the last statement, was a commit that the server answered with ROLLBACK, or nil.
 VALUE postgresql_undone(struct postgresql_protocol *protocol, VALUE sql);
 
-// ---- commands.c
-
-// Parse, Bind, Describe and Execute of a statement that is not kept, into protocol->request. `name` of its portal, nil
-// for none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
-void postgresql_put_new(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
+// ---- init.c calls these
 
 void postgresql_login_define(void);
 void postgresql_parameters_define(void);
@@ -277,7 +273,6 @@ void postgresql_columns_define(void);
 void postgresql_values_define(void);
 void postgresql_results_define(void);
 void postgresql_sql_define(void);
-void postgresql_commands_define(void);
 void postgresql_copy_define(void);
 void postgresql_pipeline_define(void);
 void postgresql_interrupted_define(void);

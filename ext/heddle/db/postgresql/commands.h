@@ -1,0 +1,13 @@
+// Statements and portals of a connection to PostgreSQL.
+#ifndef HEDDLE_DB_POSTGRESQL_COMMANDS_H
+#define HEDDLE_DB_POSTGRESQL_COMMANDS_H
+
+#include "db/postgresql/protocol.h"
+
+// Parse, Bind, Describe and Execute of a statement that is not kept, into protocol->request. `name` of its portal, nil
+// for none; `rows` at most, 0 for all. May run Ruby code, and raises for the caller's fault.
+void postgresql_put_new(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments, VALUE name, uint32_t rows);
+
+void postgresql_commands_define(void);
+
+#endif
