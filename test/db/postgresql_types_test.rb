@@ -433,6 +433,17 @@ class PostgreSQLTypesTest < Minitest::Test
     assert_equal ["{}", "[]"], @db.query_column("select v from c_jsonb")
   end
 
+  # Nobody tells a COPY of text that two nils are boxes, whose delimiter is another.
+  def test_an_array_of_missing_boxes
+    assert_equal [nil, nil], value("?::box[]", [nil, nil])
+    @db.query("create temp table boxes (list box[])")
+    add = ->(sql, list) { @db.copy_in(sql) { |copy| copy << [list] } }
+    assert_raises(DB::ServerError) { add["copy boxes from stdin", [nil, nil]] }
+    add["copy boxes from stdin", "{NULL;NULL}"]
+    add["copy boxes from stdin binary", [nil, nil]]
+    assert_equal [[nil, nil]] * 2, @db.query_column("select list from boxes")
+  end
+
   def test_an_xid8_of_a_prepared_statement
     assert_equal [[5]], @db.prepare("select ?::xid8").query(5).rows
     assert_equal 2**64 - 1, value("?::text::xid8", 2**64 - 1)
