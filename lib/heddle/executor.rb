@@ -238,7 +238,7 @@ module Heddle
       @lock.synchronize do
         next false if queue? || (@state == :running && !idle)
 
-        forget(worker)
+        remove(worker)
         true
       end
     end
@@ -248,7 +248,7 @@ module Heddle
     # @api private
     def worker_ended(worker)
       @lock.synchronize do
-        forget(worker)
+        remove(worker)
         start_worker if @state != :shutdown && @workers.empty? && !@queue.empty?
       end
     rescue ThreadError
@@ -301,7 +301,7 @@ module Heddle
     end
 
     # Call this under the lock.
-    def forget(worker)
+    def remove(worker)
       return unless @workers.delete(worker)
 
       @completed += worker.completed

@@ -59,7 +59,7 @@ module Heddle
 
     def dispose(resource) = @close&.call(resource)
 
-    def forget(resource) = @after_fork&.call(resource)
+    def detach(resource) = @after_fork&.call(resource)
 
     def exhausted(closed)
       raise PoolClosed, "this pool is closed" if closed

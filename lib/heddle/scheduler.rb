@@ -13,6 +13,6 @@ require_relative "core/dump"
 require_relative "core/loading"
 
 Heddle::AfterFork.register do
-  Heddle::Scheduler.leave_parent
+  Heddle::Scheduler.discard_parents
   Heddle.keep_deadlines # the helper thread for the deadlines of plain threads is the parent's
 end

@@ -24,6 +24,10 @@ class VocabularyTest < Minitest::Test
     /\b(?:db|mysql|postgresql|sqlite|odbc)_c?link|\bdb.*\/link\.[ch]\b/i =>
       "protocol, database, client (Driver#native)",
     /\bearly[ _]wake/i => "pending wakeup", /\bkept[ _]connections?\b/i => "persistent connection",
+    /note_setting|skip_names|look_at_session|io_close_closing|os_gvl_|\breceiving\.c|(?:statement|handle)->shape\b/ =>
+      "store_setting, skip_statement_ids, check_session, announce, receive_once.c, description",
+    /leave_parent|forget_parents|abandon_parents|leave_for_good|leave_alone\b|forget_(?:all|methods|datagrams)\b/ =>
+      "discard (what is the parent's, in a child of fork), unregister, open_breaker, close_all, clear, remove",
     /callers_turn|give_turn|\bTURN_(?:LAST|SOON|FIRST)\b|\bloop_admit|\badmission\.c/ => "resume order, yield"
   }.freeze
   FILES = "{*.md,Rakefile,Gemfile,{bin,script}/*,{doc,guides}/**/*.md," \

@@ -449,15 +449,15 @@ static VALUE busy_p(VALUE self)
     return connection_of(self)->state == IDLE ? Qfalse : Qtrue;
 }
 
-/* @api private connection.reserve: within an exchange. Nobody else may use the connection until #leave. */
+/* @api private connection.reserve: within an exchange. Nobody else may use the connection until #unreserve. */
 static VALUE db_reserve(VALUE self)
 {
     connection_of(self)->state = RESERVED;
     return self;
 }
 
-/* @api private connection.leave: ends a reservation. */
-static VALUE leave_reserved(VALUE self)
+/* @api private connection.unreserve: ends a reservation. */
+static VALUE connection_unreserve(VALUE self)
 {
     connection_of(self)->state = IDLE;
     return self;
@@ -539,7 +539,7 @@ void db_connection_define(VALUE db)
     rb_define_private_method(connection, "record_state", record_state, 0);
     rb_define_private_method(connection, "busy?", busy_p, 0);
     rb_define_private_method(connection, "reserve", db_reserve, 0);
-    rb_define_private_method(connection, "leave", leave_reserved, 0);
+    rb_define_private_method(connection, "unreserve", connection_unreserve, 0);
     rb_define_private_method(connection, "returned=", set_returned, 1);
     rb_define_private_method(connection, "notifying=", set_notifying, 1);
     rb_define_private_method(connection, "holder", holder, 0);

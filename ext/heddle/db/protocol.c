@@ -87,7 +87,7 @@ bool db_protocol_is_closed(VALUE protocol)
     return db_protocol_forked(closed) || stream_is_closed(closed->stream);
 }
 
-static void db_leave(struct db_protocol *protocol)
+static void db_discard(struct db_protocol *protocol)
 {
     protocol->state = DB_PROTOCOL_IDLE; // a fiber or thread of the parent runs the exchange
     if (!stream_is_closed(protocol->stream))
@@ -98,7 +98,7 @@ RBIMPL_ATTR_NORETURN()
 static void refuse_child(struct db_protocol *protocol)
 {
     VALUE peer = peer_of(protocol);
-    db_leave(protocol);
+    db_discard(protocol);
     rb_raise(rb_path2class("Heddle::DB::ConnectionLost"),
              "this connection to %" PRIsVALUE " belongs to the parent process, and is closed in this one: "
              "connect again in the child, or use a Heddle::DB::Pool, which does that by itself",
@@ -272,11 +272,11 @@ static VALUE unfinished_p(VALUE self)
     return protocol_of(self)->state == DB_PROTOCOL_INTERRUPTED ? Qtrue : Qfalse;
 }
 
-/* @api private protocol.leave: closes the socket in this process, a child of fork, without sending anything to the
+/* @api private protocol.discard: closes the socket in this process, a child of fork, without sending anything to the
    server. */
-static VALUE leave_parent(VALUE self)
+static VALUE db_protocol_discard(VALUE self)
 {
-    db_leave(protocol_of(self));
+    db_discard(protocol_of(self));
     return Qnil;
 }
 
@@ -305,7 +305,7 @@ void Init_heddle_db(void)
     rb_define_method(protocol, "forked?", forked_p, 0);
     rb_define_method(protocol, "closed?", db_closed_p, 0);
     rb_define_method(protocol, "unfinished?", unfinished_p, 0);
-    rb_define_method(protocol, "leave", leave_parent, 0);
+    rb_define_method(protocol, "discard", db_protocol_discard, 0);
     rb_define_method(protocol, "closes", closes, 0);
     db_cProtocol = protocol;
     db_connection_define(db);

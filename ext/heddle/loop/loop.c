@@ -76,10 +76,10 @@ static void close_kernel_side(struct loop *loop, bool forked)
 
 // A child of fork has copies of everything but only the fiber that forked: the other fibers never run in the child, and
 // the kernel's objects belong to the parent.
-static void abandon_parents_side(struct loop *loop)
+static void discard_parents_side(struct loop *loop)
 {
     unlist_loop(loop);
-    poller_abandon(&loop->poller);
+    poller_discard(&loop->poller);
     // Tables are not freed: records of the parent's fibers point into them.
     memset(&loop->timers, 0, sizeof(loop->timers));
     memset(&loop->blocked, 0, sizeof(loop->blocked));
@@ -90,7 +90,7 @@ static void abandon_parents_side(struct loop *loop)
     loop->sends = loop->last_send = NULL;
     loop->root->wait = loop->system->wait = NULL;
     loop->idle_count = loop->ready_count = 0;
-    loop->owners->abandon(loop);
+    loop->owners->discard(loop);
     loop->wakeable = 0;
     loop->interrupt_due = false;
     loop->thread = 0;
@@ -99,7 +99,7 @@ static void abandon_parents_side(struct loop *loop)
 
 void loop_enter(struct loop *loop)
 {
-    if (loop->fork_count != fork_count()) abandon_parents_side(loop);
+    if (loop->fork_count != fork_count()) discard_parents_side(loop);
     if (loop->poller.backend_state) {
         if (loop->thread == rb_thread_current()) return;
         rb_raise(heddle_eWrongThread,
@@ -120,7 +120,7 @@ void loop_enter(struct loop *loop)
 
 void loop_close(struct loop *loop)
 {
-    if (loop->fork_count != fork_count()) abandon_parents_side(loop);
+    if (loop->fork_count != fork_count()) discard_parents_side(loop);
     loop->closed = true;
     close_kernel_side(loop, false);
 }

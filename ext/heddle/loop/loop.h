@@ -18,7 +18,7 @@ struct owner_functions {
     void (*adopt)(struct loop *loop);
 
     // This process is a child of fork: of all owners only the one that forked still runs.
-    void (*abandon)(struct loop *loop);
+    void (*discard)(struct loop *loop);
 };
 
 struct loop_statistics {

@@ -79,13 +79,13 @@ void poller_close(struct poller *poller, bool forked)
     poller->wakeup = NULL;
 }
 
-void pollers_leave_parent(void)
+void pollers_discard_parents(void)
 {
     while (open_pollers)
         poller_close(open_pollers, true);
 }
 
-void poller_abandon(struct poller *poller)
+void poller_discard(struct poller *poller)
 {
     poller_close(poller, true);
     memset(&poller->waits, 0, sizeof(poller->waits));

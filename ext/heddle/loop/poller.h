@@ -40,11 +40,11 @@ void poller_open(struct poller *poller);
 void poller_close(struct poller *poller, bool forked);
 
 // In a child of fork: closes the child's descriptors of all pollers.
-void pollers_leave_parent(void);
+void pollers_discard_parents(void);
 
 // In a child of fork: closes, and forgets the parent's waits without freeing them, because records of the parent's
 // fibers point there.
-void poller_abandon(struct poller *poller);
+void poller_discard(struct poller *poller);
 
 // Frees the records of a closed poller.
 void poller_free(struct poller *poller);

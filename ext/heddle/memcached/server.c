@@ -144,18 +144,18 @@ static VALUE memcached_server_set_troubled(VALUE self, VALUE troubled)
     return troubled;
 }
 
-/* @api private server.forget -> Array of the idle connections, to be closed. Those in use are closed when they are
+/* @api private server.take_idle -> Array of the idle connections, to be closed. Those in use are closed when they are
    given back. */
-static VALUE memcached_server_forget(VALUE self)
+static VALUE memcached_server_take_idle(VALUE self)
 {
     return resource_pool_take_all(&memcached_server_of(self)->pool);
 }
 
-/* @api private server.shut: from now on no connection is lent. Like #forget. */
+/* @api private server.shut: from now on no connection is lent. Like #take_idle. */
 static VALUE memcached_server_shut(VALUE self)
 {
     semaphore_close(&memcached_server_of(self)->pool.semaphore);
-    return memcached_server_forget(self);
+    return memcached_server_take_idle(self);
 }
 
 /* @api private server.open_connections -> Integer. The number of connections, idle or in use. */
@@ -184,7 +184,7 @@ void memcached_server_define(VALUE klass)
     rb_define_method(klass, "connect_limit=", memcached_server_set_connect_limit, 1);
     rb_define_method(klass, "troubled=", memcached_server_set_troubled, 1);
     rb_define_private_method(klass, "abandoned?", memcached_server_take_abandoned, 0);
-    rb_define_method(klass, "forget", memcached_server_forget, 0);
+    rb_define_method(klass, "take_idle", memcached_server_take_idle, 0);
     rb_define_method(klass, "shut", memcached_server_shut, 0);
     rb_define_method(klass, "open_connections", memcached_server_open, 0);
     rb_define_method(klass, "idle_connections", memcached_server_idle, 0);

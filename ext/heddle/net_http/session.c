@@ -18,19 +18,19 @@ static struct {
     long per_host, total;
     unsigned forks; // fork_count of the store's process
     bool chosen;    // a program's block adds to each key
-} idle = {.store = Qnil, .table = Qnil, .plain = Qnil, .closed = Qnil};
+} setup = {.store = Qnil, .table = Qnil, .plain = Qnil, .closed = Qnil};
 
 // KeepAlive.keep(store, table, limits, closed, chosen): limits: the most connections to one host and port, and in all.
 static VALUE session_keep(VALUE self, VALUE store, VALUE table, VALUE limits, VALUE closed, VALUE chosen)
 {
     (void)self;
-    idle.per_host = NUM2LONG(rb_ary_entry(limits, 0));
-    idle.total = NUM2LONG(rb_ary_entry(limits, 1));
-    idle.store = store;
-    idle.table = table;
-    idle.closed = closed;
-    idle.chosen = RTEST(chosen);
-    idle.forks = fork_count();
+    setup.per_host = NUM2LONG(rb_ary_entry(limits, 0));
+    setup.total = NUM2LONG(rb_ary_entry(limits, 1));
+    setup.store = store;
+    setup.table = table;
+    setup.closed = closed;
+    setup.chosen = RTEST(chosen);
+    setup.forks = fork_count();
     return Qnil;
 }
 
@@ -38,18 +38,18 @@ static VALUE session_keep(VALUE self, VALUE store, VALUE table, VALUE limits, VA
 static VALUE set_plain(VALUE self, VALUE classes)
 {
     (void)self;
-    return idle.plain = classes;
+    return setup.plain = classes;
 }
 
 // C code may fork: then nobody has told KeepAlive yet that its connections belong to the parent.
 static void notice_fork(void)
 {
-    if (idle.forks != fork_count()) rb_funcall(keep_alive_module, id_abandon, 0);
+    if (setup.forks != fork_count()) rb_funcall(keep_alive_module, id_discard, 0);
 }
 
 static VALUE session_sweep(VALUE connection)
 {
-    return rb_funcall(idle.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
+    return rb_funcall(setup.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
 }
 
 static VALUE session_evict(VALUE surplus)
@@ -63,7 +63,7 @@ static VALUE session_evict(VALUE surplus)
 // makes room is nobody's then: it is closed even if an interrupt ends the wait for that thread's lock.
 static void session_give(VALUE connection)
 {
-    VALUE surplus = net_http_keyed_table_add(idle.table, connection, idle.per_host, idle.total);
+    VALUE surplus = net_http_keyed_table_add(setup.table, connection, setup.per_host, setup.total);
     if (NIL_P(surplus)) {
         session_sweep(connection);
     } else {
@@ -139,7 +139,7 @@ static VALUE drop_taken(VALUE argument)
     struct taking *taking = (struct taking *)argument;
     VALUE connection = taking->connection;
     taking->connection = Qnil;
-    if (!NIL_P(connection)) rb_funcall(connection, taking->forks == fork_count() ? id_close : id_abandon, 0);
+    if (!NIL_P(connection)) rb_funcall(connection, taking->forks == fork_count() ? id_close : id_discard, 0);
     return Qnil;
 }
 
@@ -149,7 +149,7 @@ static VALUE take_body(VALUE argument)
     for (;;) {
         notice_fork();
         taking->forks = fork_count();
-        taking->connection = net_http_keyed_table_take(idle.table, taking->key);
+        taking->connection = net_http_keyed_table_take(setup.table, taking->key);
         if (NIL_P(taking->connection)) return Qfalse;
         bool allowed = !connect_filter_asks() || RTEST(rb_funcall(taking->connection, id_allowed_p, 1,
                                                                   rb_funcall(taking->http, id_open_timeout, 0)));
@@ -189,9 +189,9 @@ static VALUE session_resume(VALUE self, VALUE http, VALUE address, VALUE port, V
 {
     (void)self;
     const struct net_http_library *library = net_http_library_of_http(http);
-    if (!library || CLASS_OF(http) != library->http || idle.chosen || !RB_TYPE_P(address, T_STRING) ||
+    if (!library || CLASS_OF(http) != library->http || setup.chosen || !RB_TYPE_P(address, T_STRING) ||
         !FIXNUM_P(port) || !positive(limit) || OBJ_FROZEN(http) || rb_attr_get(http, iv_choice) == Qfalse ||
-        rb_hash_lookup(idle.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
+        rb_hash_lookup(setup.plain, library->http) != Qtrue || !net_http_key_is_bare(http))
         return Qnil;
     struct net_http_key key = net_http_bare_key(library->http, address, port);
     return take_by(http, &key, (struct net_http_settings){read_timeout, write_timeout, continue_timeout});
@@ -235,7 +235,7 @@ static bool session_detach(VALUE buffered, VALUE self, double now)
     connection->session = Qnil;
     net_http_connection_become(connection, NET_HTTP_IDLE);
     net_http_connection_set(buffered, Qnil);
-    rb_ivar_set(buffered, iv_io, idle.closed);
+    rb_ivar_set(buffered, iv_io, setup.closed);
     return true;
 }
 
@@ -257,10 +257,10 @@ void net_http_session_define(VALUE keep_alive)
 {
     keep_alive_module = keep_alive;
     rb_gc_register_mark_object(keep_alive);
-    rb_gc_register_address(&idle.store);
-    rb_gc_register_address(&idle.table);
-    rb_gc_register_address(&idle.plain);
-    rb_gc_register_address(&idle.closed);
+    rb_gc_register_address(&setup.store);
+    rb_gc_register_address(&setup.table);
+    rb_gc_register_address(&setup.plain);
+    rb_gc_register_address(&setup.closed);
     rb_define_singleton_method(keep_alive, "keep", session_keep, 5);
     rb_define_singleton_method(keep_alive, "plain=", set_plain, 1);
     rb_define_singleton_method(keep_alive, "resume", session_resume, 7);

@@ -180,7 +180,7 @@ static VALUE spins_p(VALUE self)
  * often regaining the GVL took more than a millisecond (+:slow+), and how often a wait first polled with the GVL held
  * (+:looks+). Waits in Ruby's own methods and in schedulers are not counted.
  */
-static VALUE os_gvl_statistics(VALUE self)
+static VALUE gvl_statistics(VALUE self)
 {
     (void)self;
     VALUE hash = rb_hash_new();
@@ -194,7 +194,7 @@ void Init_heddle_gvl(void)
 {
     rb_define_singleton_method(heddle_module, "spin_before_release=", set_spin, 1);
     rb_define_singleton_method(heddle_module, "spin_before_release?", spins_p, 0);
-    rb_define_singleton_method(heddle_module, "gvl_statistics", os_gvl_statistics, 0);
+    rb_define_singleton_method(heddle_module, "gvl_statistics", gvl_statistics, 0);
     // Names from before 0.1.0; they end with 1.0.
     VALUE singleton = rb_singleton_class(heddle_module);
     rb_define_alias(singleton, "look_first=", "spin_before_release=");

@@ -39,7 +39,7 @@ static void socket_guard_prepare(void)
 }
 
 // A child of fork lacks the thread; the guarded calls of other threads belong to the parent.
-static void forget_parents_thread(void)
+static void discard_parents_thread(void)
 {
     if (watch.fork_count == fork_count()) return;
     socket_guard_prepare();
@@ -109,7 +109,7 @@ static int socket_guard_start_thread(void)
 
 static void let_go(struct guard *guard)
 {
-    forget_parents_thread();
+    discard_parents_thread();
     pthread_mutex_lock(&watch.lock);
     unlist(guard);
     int descriptor = guard->descriptor;
@@ -167,7 +167,7 @@ static VALUE socket_guard_initialize(VALUE self, VALUE descriptor, VALUE seconds
     int64_t span = deadline_span(seconds);
     if (guard->descriptor >= 0)
         rb_raise(rb_eArgError, "this Heddle::SocketGuard has a socket already: make another guard");
-    forget_parents_thread();
+    discard_parents_thread();
     guard->cut = false;
     deadline_t now = deadline_now();
     guard->deadline = deadline_after(now, span);
@@ -198,7 +198,7 @@ static VALUE socket_guard_initialize(VALUE self, VALUE descriptor, VALUE seconds
 static VALUE cut_now(VALUE self)
 {
     struct guard *guard = guard_of(self);
-    forget_parents_thread();
+    discard_parents_thread();
     pthread_mutex_lock(&watch.lock);
     unlist(guard);
     cut(guard);

@@ -38,7 +38,7 @@ void question_ask(const struct question *question, struct answer *answer)
 // After fork, glibc reuses the stack of a thread that only the parent has for a new thread, and with it the state of
 // that thread's resolver: the child would read answers from the parent's socket, and the parent would miss them. (The
 // descriptor stays open in the child: the number may belong to another file by now.)
-void question_forget_parents(void)
+void question_discard_parents(void)
 {
 #ifdef __GLIBC__
     if (_res.options & RES_INIT) memset(&_res, 0, sizeof(_res)); // as in a new thread

@@ -17,6 +17,6 @@ struct question {
 void question_ask(const struct question *question, struct answer *answer);
 
 // Call it on a new thread, before the first question.
-void question_forget_parents(void);
+void question_discard_parents(void);
 
 #endif

@@ -173,7 +173,7 @@ static void table_remove(struct job *job)
 
 // A child of fork has none of the threads, and running look-ups belong to the parent. Kept answers are dropped, too:
 // any thread may have held the lock, so the data that the lock guards may be half changed.
-static void forget_parents_threads(void)
+static void discard_parents_threads(void)
 {
     if (pool.fork_count == fork_count()) return;
     int64_t caches = pool.caches;
@@ -233,7 +233,7 @@ static void keep_or_forget(struct job *job)
 
 void resolver_keep(int64_t span)
 {
-    forget_parents_threads();
+    discard_parents_threads();
     pthread_mutex_lock(&pool.lock);
     while (pool.cached_head) // they were kept for another span
         forget_oldest();
@@ -348,7 +348,7 @@ static void tell_askers(struct job *job)
 static void *look_up(void *unused)
 {
     (void)unused;
-    question_forget_parents();
+    question_discard_parents();
     pthread_mutex_lock(&pool.lock);
     for (struct job *job = next_job(); job; job = next_job()) {
         pthread_mutex_unlock(&pool.lock);
@@ -479,7 +479,7 @@ static void ask_simulation(struct job *job)
 
 void lookup_submit(struct lookup *lookup, struct wakeup *wakeup, uint64_t key)
 {
-    forget_parents_threads();
+    discard_parents_threads();
     pthread_mutex_lock(&pool.lock);
     lookup->note.key = key;
     lookup->wakeup = wakeup_retain(wakeup);

@@ -22,7 +22,7 @@ static VALUE as_ruby_does(VALUE self)
     return rb_call_super(0, NULL);
 }
 
-static void io_close_closing(int descriptor)
+static void io_close_announce(int descriptor)
 {
     loops_send_waiting(descriptor);
     pollers_descriptor_closing(descriptor);
@@ -33,7 +33,7 @@ static VALUE close_in_thread(void *io)
     VALUE self = (VALUE)io;
     rb_funcall(rb_thread_current(), rb_intern("report_on_exception="), 1, Qfalse); // the caller gets it through value
     int descriptor = shim_open_descriptor(self);
-    if (descriptor >= 0) io_close_closing(descriptor);
+    if (descriptor >= 0) io_close_announce(descriptor);
     return rb_io_close(self);
 }
 
@@ -52,7 +52,7 @@ static bool closes_at_once(int descriptor)
 
 // Ruby releases the GVL for close(2), which costs the 100 ms of a quantum beside a CPU-bound thread. This function does
 // everything else through Ruby first: threads that wait for the socket are woken and awaited.
-static VALUE io_close_close_socket(VALUE self, int descriptor)
+static VALUE io_close_socket(VALUE self, int descriptor)
 {
     int state = 0;
     shim_set_autoclose(self, false);
@@ -89,7 +89,7 @@ static void discard_unsent(VALUE writer)
 {
     int descriptor = shim_open_descriptor(writer);
     if (descriptor < 0) return;
-    io_close_closing(descriptor);
+    io_close_announce(descriptor);
     int nowhere = rb_cloexec_open("/dev/null", O_WRONLY, 0);
     if (nowhere < 0) return;
     rb_cloexec_dup2(nowhere, descriptor);
@@ -120,13 +120,13 @@ static VALUE io_close(VALUE self)
     bool alone = rb_thread_alone();
     if (SHIM_TRAP_BREAKS_CLOSE && !alone && trap_handler_runs())
         return task ? close_in_task(from_a_thread, self, task) : from_a_thread(self);
-    io_close_closing(descriptor);
+    io_close_announce(descriptor);
     if (task) return flush_and_close(self, rb_io_get_write_io(self), task);
     if (alone || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) || !shim_autoclose(self) ||
         !NIL_P(context.scheduler) || !closes_at_once(descriptor)) {
         return rb_call_super(0, NULL);
     }
-    return io_close_close_socket(self, descriptor);
+    return io_close_socket(self, descriptor);
 }
 
 // ---- closing one side
@@ -147,7 +147,7 @@ static VALUE close_side(VALUE self, bool reads)
     int descriptor = io ? shim_open_descriptor(io) : -1;
     if (descriptor < 0) return rb_call_super(0, NULL);
     struct context context = context_of_fiber();
-    io_close_closing(descriptor);
+    io_close_announce(descriptor);
     return context.loop ? flush_and_close(self, io, task_of_owner(context.loop->owner)) : rb_call_super(0, NULL);
 }
 
@@ -165,7 +165,7 @@ static VALUE io_close_write(VALUE self)
 static VALUE io_reopen(int argc, VALUE *argv, VALUE self)
 {
     int descriptor = in_main_ractor() ? shim_open_descriptor(self) : -1;
-    if (descriptor >= 0) io_close_closing(descriptor);
+    if (descriptor >= 0) io_close_announce(descriptor);
     return rb_call_super_kw(argc, argv, rb_keyword_given_p());
 }
 

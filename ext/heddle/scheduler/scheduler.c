@@ -71,17 +71,17 @@ static VALUE open_schedulers(VALUE self)
 }
 
 /*
- * call-seq: Heddle::Scheduler.leave_parent -> nil
+ * call-seq: Heddle::Scheduler.discard_parents -> nil
  *
  * In a child of fork: closes the child's copies of the kernel's objects of all loops. An io_uring that a child holds
  * open would keep its polls, and their sockets, after the parent has closed both.
  *
  * @api private
  */
-static VALUE leave_parent(VALUE self)
+static VALUE discard_parents(VALUE self)
 {
     (void)self;
-    pollers_leave_parent();
+    pollers_discard_parents();
     return Qnil;
 }
 
@@ -466,7 +466,7 @@ void Init_heddle_scheduler(void)
     hooks_define(heddle_cScheduler);
     rb_define_singleton_method(heddle_cScheduler, "backends", backends, 0);
     rb_define_singleton_method(heddle_cScheduler, "open", open_schedulers, 0);
-    rb_define_singleton_method(heddle_cScheduler, "leave_parent", leave_parent, 0);
+    rb_define_singleton_method(heddle_cScheduler, "discard_parents", discard_parents, 0);
     rb_define_method(heddle_cScheduler, "initialize", scheduler_initialize, 0);
     rb_define_method(heddle_cScheduler, "close", close_scheduler, 0);
     rb_define_method(heddle_cScheduler, "scheduler_close", close_scheduler, 0);

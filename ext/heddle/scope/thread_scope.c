@@ -302,7 +302,7 @@ static void note_end(VALUE unused)
 }
 
 // A child of fork has only the thread that forked, and only that thread's scopes.
-static void abandon_parents_side(void)
+static void discard_parents_side(void)
 {
     struct timer_heap parents = heap;
     memset(&heap, 0, sizeof(heap));
@@ -332,7 +332,7 @@ static VALUE start_helper(VALUE unused)
 
 static void need_helper(void)
 {
-    if (forks != fork_count()) abandon_parents_side();
+    if (forks != fork_count()) discard_parents_side();
     if (helper) return;
     start_helper(Qnil);
 }

@@ -64,7 +64,7 @@ static VALUE run_exchange(VALUE argument)
     return value;
 }
 
-static VALUE exchange_methods_end_exchange(VALUE argument)
+static VALUE exchange_methods_end(VALUE argument)
 {
     const struct exchange *exchange = (const struct exchange *)argument;
     struct stream *stream = exchange->stream;
@@ -116,7 +116,7 @@ static VALUE exchange(int argc, VALUE *argv, VALUE self)
                                 .until = before,
                                 .owed = stream->owed,
                                 .replies = count};
-    return rb_ensure(run_exchange, (VALUE)&exchange, exchange_methods_end_exchange, (VALUE)&exchange);
+    return rb_ensure(run_exchange, (VALUE)&exchange, exchange_methods_end, (VALUE)&exchange);
 }
 
 void stream_exchanges_define(VALUE klass)

@@ -1,5 +1,5 @@
 // Shared by the files of this layer, of which each calls only those before it: life.c (states, closing, poisoning),
-// object.c, waiting.c (how a fiber or a thread waits), tls.c, receiving.c, writing.c, reading.c, the methods.
+// object.c, waiting.c (how a fiber or a thread waits), tls.c, receive_once.c, writing.c, reading.c, the methods.
 #ifndef HEDDLE_STREAM_INTERNALS_H
 #define HEDDLE_STREAM_INTERNALS_H
 
@@ -192,7 +192,7 @@ void tls_define(void);
 // The most bytes of one record: OpenSSL would cut up more, and needs one write call per record all the same.
 enum { TLS_RECORD = 16 << 10 };
 
-// ---- receiving.c
+// ---- receive_once.c
 void stream_receiving_define(void);
 
 // Tries once to receive, without waiting: first into `bytes`, then into the buffer. Returns the number of bytes, 0 at

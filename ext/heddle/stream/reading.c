@@ -1,4 +1,4 @@
-// Reads: sends what was written, receives (receiving.c) and waits (waiting.c) until enough has come.
+// Reads: sends what was written, receives (receive_once.c) and waits (waiting.c) until enough has come.
 #include "stream/internals.h"
 
 #include <errno.h>

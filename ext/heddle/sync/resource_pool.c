@@ -6,7 +6,7 @@
 #include "scope/scope.h"
 
 static VALUE cDroppedFiber;
-static ID id_make, id_check, id_reset, id_dispose, id_forget, id_exhausted, id_hold;
+static ID id_make, id_check, id_reset, id_dispose, id_detach, id_exhausted, id_hold;
 
 void resource_pool_init(struct resource_pool *pool, VALUE self, const struct resource_kind *kind)
 {
@@ -68,7 +68,7 @@ static VALUE resource_dispose_body(VALUE argument)
 {
     const struct resource_disposal *disposal = (const struct resource_disposal *)argument;
     const struct resource_kind *kind = disposal->pool->kind;
-    void (*dispose)(VALUE, VALUE) = disposal->forks == fork_count() ? kind->dispose : kind->forget;
+    void (*dispose)(VALUE, VALUE) = disposal->forks == fork_count() ? kind->dispose : kind->detach;
     if (dispose && !NIL_P(disposal->object)) dispose(disposal->pool->semaphore.self, disposal->object);
     return Qnil;
 }
@@ -280,9 +280,9 @@ static void resource_call_dispose(VALUE pool, VALUE object)
     rb_funcall(pool, id_dispose, 1, object);
 }
 
-static void resource_call_forget(VALUE pool, VALUE object)
+static void resource_call_detach(VALUE pool, VALUE object)
 {
-    rb_funcall(pool, id_forget, 1, object);
+    rb_funcall(pool, id_detach, 1, object);
 }
 
 static const struct resource_kind resource_of_ruby = {
@@ -290,7 +290,7 @@ static const struct resource_kind resource_of_ruby = {
     .check = resource_call_check,
     .reset = resource_call_reset,
     .dispose = resource_call_dispose,
-    .forget = resource_call_forget,
+    .detach = resource_call_detach,
 };
 
 static void resource_pool_release(void *pointer)
@@ -495,7 +495,7 @@ void Init_heddle_resource_pool(void)
     id_check = rb_intern("check");
     id_reset = rb_intern("reset");
     id_dispose = rb_intern("dispose");
-    id_forget = rb_intern("forget");
+    id_detach = rb_intern("detach");
     id_exhausted = rb_intern("exhausted");
     id_hold = rb_intern("hold");
     // lib/heddle/core/dropped_fiber.rb

@@ -44,7 +44,7 @@ struct resource_kind {
     bool (*check)(VALUE pool, VALUE object, bool handed_over);
     bool (*reset)(VALUE pool, VALUE object);   // at a check-in: whether it may be used again; or NULL
     void (*dispose)(VALUE pool, VALUE object); // one that will not be used again
-    void (*forget)(VALUE pool, VALUE object);  // in a child of fork: one that is the parent's; or NULL
+    void (*detach)(VALUE pool, VALUE object);  // in a child of fork: one that is the parent's; or NULL
 };
 
 void resource_pool_init(struct resource_pool *pool, VALUE self, const struct resource_kind *kind);

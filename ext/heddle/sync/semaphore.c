@@ -26,7 +26,7 @@ void semaphore_compact(void *pointer)
     semaphore->waiters = rb_gc_location(semaphore->waiters);
 }
 
-void semaphore_forget_parents(struct semaphore *semaphore)
+void semaphore_discard_parents(struct semaphore *semaphore)
 {
     semaphore->forks = fork_count();
     semaphore->taken = 0;
@@ -159,7 +159,7 @@ static VALUE semaphore_allocate(VALUE klass)
 static struct semaphore *semaphore_of(VALUE self)
 {
     struct semaphore *semaphore = rb_check_typeddata(self, &semaphore_type);
-    if (semaphore->forks != fork_count()) semaphore_forget_parents(semaphore);
+    if (semaphore->forks != fork_count()) semaphore_discard_parents(semaphore);
     return semaphore;
 }
 

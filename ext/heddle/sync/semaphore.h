@@ -31,12 +31,12 @@ void semaphore_mark(void *semaphore);
 void semaphore_compact(void *semaphore);
 
 // After a fork: no permit is taken. Called by each operation that sees another fork_count().
-void semaphore_forget_parents(struct semaphore *semaphore);
+void semaphore_discard_parents(struct semaphore *semaphore);
 
 // Takes a permit if there is one. Nobody waits while there is one.
 static inline bool semaphore_try(struct semaphore *semaphore)
 {
-    if (semaphore->forks != fork_count()) semaphore_forget_parents(semaphore);
+    if (semaphore->forks != fork_count()) semaphore_discard_parents(semaphore);
     if (semaphore->closed || semaphore->taken >= semaphore->permits) return false;
     semaphore->taken++;
     return true;

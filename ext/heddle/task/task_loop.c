@@ -26,7 +26,7 @@ static void orphan(struct task *task)
         scope->timer.index = 0;
 }
 
-static void abandon(struct loop *loop)
+static void task_loop_discard(struct loop *loop)
 {
     struct task_loop *tasks = task_loop_of(loop);
     for (struct task *task = tasks->tasks.head; task; task = task->in[LIST_OF_LOOP].next)
@@ -39,7 +39,7 @@ static void abandon(struct loop *loop)
 static const struct owner_functions owners = {
     .fiber_ended = fiber_ended,
     .adopt = adopt,
-    .abandon = abandon,
+    .discard = task_loop_discard,
 };
 
 // ---- the object

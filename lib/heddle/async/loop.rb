@@ -115,7 +115,7 @@ module Heddle
     end
 
     def scheduler_close(...)
-      return abandon if forked?
+      return discard if forked?
 
       super
     end
@@ -126,7 +126,7 @@ module Heddle
     end
 
     def close
-      return abandon if forked?
+      return discard if forked?
       return if closed?
 
       note_blocked
@@ -166,7 +166,7 @@ module Heddle
     end
 
     # In a child of fork the tasks' fibers do not exist.
-    def abandon
+    def discard
       @children = nil
       @selector = nil
       close_loop

@@ -185,7 +185,7 @@ module Heddle
       def reset
         drop_frames if holder
         forget_handlers
-        exchange { @driver.look_at_session } if @driver.session_unknown?
+        exchange { @driver.check_session } if @driver.session_unknown?
         return true unless @driver.session_changed?
 
         exchange do

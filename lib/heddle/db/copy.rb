@@ -100,11 +100,11 @@ module Heddle
         @copy_lost = true
         raise ConnectionLost, loss(error)
       ensure
-        leave
+        unreserve
       end
 
       def give_copy_up(copy, sql)
-        leave # unless it has ended
+        unreserve # unless it has ended
         return drop_copy if closed?
 
         Heddle.shield(GIVE_UP_TIME) do
@@ -115,7 +115,7 @@ module Heddle
       end
 
       def drop_copy
-        leave
+        unreserve
         @driver.abandon(@copy_lost)
       end
     end

@@ -222,11 +222,11 @@ module Heddle
       # @return [Boolean] whether the transaction is open and the server refuses everything but its rollback
       def failed? = false
 
-      # @return [Boolean] whether statements of the kind :calling ran since the last {#look_at_session}
+      # @return [Boolean] whether statements of the kind :calling ran since the last {#check_session}
       def session_unknown? = false
 
       # Finds out, if need be from the server, whether they changed the session: {#session_changed?} tells then.
-      def look_at_session = nil
+      def check_session = nil
 
       # @return [Object, nil] the object in C by which {Connection} runs statements itself, where {#kind} is :plain and
       #   #query or #execute would only call that object; nil: by the methods of this module

@@ -135,7 +135,7 @@ module Heddle
         nil
       end
 
-      def forget(connection) = connection.close
+      def detach(connection) = connection.close
 
       def exhausted(closed)
         raise PoolClosed, "this pool of connections is closed" if closed

@@ -47,7 +47,7 @@ module Heddle
 
       # In a child of fork the socket is closed, and the server hears nothing: the connection is the parent's.
       def close
-        return @protocol.leave if forked?
+        return @protocol.discard if forked?
         return if closed?
 
         @stream.write_timeout = GOODBYE
@@ -59,7 +59,7 @@ module Heddle
 
       # An unread answer would be taken for the answer to a later request.
       def abandon(lost)
-        return @protocol.leave if forked?
+        return @protocol.discard if forked?
         return if @abandoned || (!closed? && @protocol.owed.zero?)
 
         @abandoned = true

@@ -85,7 +85,7 @@ module Heddle
         @lock.synchronize do
           if (queue = @queues[permit.limit.name])
             queue.leave(permit, Clock.now)
-            forget(queue)
+            remove(queue)
           end
           @permits.delete(permit.id)
         end
@@ -123,8 +123,8 @@ module Heddle
       # Call this under the lock.
       def queue_of(limit) = @queues[limit.name] ||= WaitQueue.new(limit)
 
-      # Forgets a queue without permits. Call this under the lock. Another queue may have the name meanwhile.
-      def forget(queue)
+      # Removes a queue without permits. Call this under the lock. Another queue may have the name meanwhile.
+      def remove(queue)
         @queues.delete(queue.limit.name) if queue.empty? && @queues[queue.limit.name].equal?(queue)
       end
 
@@ -251,7 +251,7 @@ module Heddle
         end
         @lock.synchronize do
           queue.due = Clock.now + start / 1e6 if start >= 0 && queue.waiting?
-          forget(queue)
+          remove(queue)
         end
       end
 
@@ -295,7 +295,7 @@ module Heddle
       # Call this under the lock.
       def refuse(queue, error)
         queue.refuse_all(error, Clock.now).each { |id| @permits.delete(id) }
-        forget(queue)
+        remove(queue)
       end
     end
     private_constant :Coordinator

@@ -53,8 +53,8 @@ module Heddle
         @failures += 1
         @error = error
         # Other connections may be dead, too. A server that is only slow keeps its connections.
-        drop(forget) unless error.is_a?(Timeout::Error)
-        leave_alone if @failures >= @failures_allowed
+        drop(take_idle) unless error.is_a?(Timeout::Error)
+        open_breaker if @failures >= @failures_allowed
         self.troubled = true
       end
 
@@ -101,7 +101,7 @@ module Heddle
       end
 
       def disconnect
-        drop(forget)
+        drop(take_idle)
       end
 
       def inspect
@@ -111,7 +111,7 @@ module Heddle
       private
 
       # Prolongs the pause only if the server was tried again meanwhile: operations that run together fail together.
-      def leave_alone
+      def open_breaker
         if @pause.nil?
           @pause = @retry_after
         elsif @tried

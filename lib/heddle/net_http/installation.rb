@@ -143,7 +143,7 @@ module Heddle
       # Tells the C code which groups of methods are unpatched, and which classes have no methods of their own. When
       # another thread changes a method meanwhile, what was found here may be older than what that thread has told.
       def judge
-        KeepAlive.forget_methods
+        KeepAlive.clear_overrides
         @change = Object.new
         loop do
           change = @change

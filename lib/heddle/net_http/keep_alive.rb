@@ -123,7 +123,7 @@ module Heddle
         end
 
         # A method of the library or of a socket has changed.
-        def forget_methods = @overrides.forget
+        def clear_overrides = @overrides.clear
 
         private
 
@@ -140,7 +140,7 @@ module Heddle
         end
 
         def store
-          abandon if @forks != Heddle.forks # C code may fork
+          discard if @forks != Heddle.forks # C code may fork
           @store
         end
 
@@ -165,12 +165,12 @@ module Heddle
         def closed_io = (@closed_io ||= IO.pipe.each(&:close).first)
 
         # In a child of fork: its connections are the parent's.
-        def abandon
+        def discard
           @forks = Heddle.forks
           old = @store or return
           use(old.successor)
           @tickets = @tickets.successor
-          old.abandon
+          old.discard
         end
 
         def watch_openssl
@@ -185,7 +185,7 @@ module Heddle
 
           @watched = true
           at_exit { clear }
-          AfterFork.register { abandon }
+          AfterFork.register { discard }
         end
       end
     end

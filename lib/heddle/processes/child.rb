@@ -41,7 +41,7 @@ module Heddle
       rescue Exception => error # rubocop:disable Lint/RescueException -- it must not reach the parent's frames
         $stderr.write(error.full_message(highlight: false))
       ensure
-        leave(status, signal)
+        exit_process(status, signal)
       end
 
       private
@@ -127,7 +127,7 @@ module Heddle
       end
 
       # Skips the at_exit handlers, which are the parent's.
-      def leave(status, signal)
+      def exit_process(status, signal)
         Worker.flush_output
         if signal
           trap(signal, "SYSTEM_DEFAULT")

@@ -38,13 +38,13 @@ module Heddle
         end
 
         # @api private
-        def forget(socket) = @lock.synchronize { @ends.delete(socket) }
+        def unregister(socket) = @lock.synchronize { @ends.delete(socket) }
 
         # Closes our copies of the parent's sockets in a child of fork, worker or not. While another process holds a
         # copy open, a worker does not see that its parent has ended.
         #
         # @api private
-        def forget_all
+        def close_all
           @ends.each_key { |socket| socket.close unless socket.closed? }
           @ends.clear
         end
@@ -88,7 +88,7 @@ module Heddle
         end
       end
 
-      AfterFork.register { forget_all }
+      AfterFork.register { close_all }
 
       # @return [Integer]
       attr_reader :pid
@@ -169,7 +169,7 @@ module Heddle
       # while another child of this process has the socket, too. When such a child calls this, the worker must not
       # notice.
       def close
-        Worker.forget(@socket)
+        Worker.unregister(@socket)
         return if @socket.closed?
 
         @socket.shutdown if @forks == Heddle.forks

@@ -65,7 +65,7 @@ module Heddle
       # Called by a processor that ends. The thread ends with the last one.
       #
       # @return [void]
-      def leave_for_good
+      def unregister
         @lock.synchronize { @members -= 1 }
         wake if @members.zero?
       end
@@ -103,7 +103,7 @@ module Heddle
       # Has the thread retire idle processors that are to end.
       #
       # @return [void]
-      def leave
+      def retire_idle
         @leaving = true
         wake
       end

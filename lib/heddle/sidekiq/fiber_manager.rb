@@ -41,7 +41,7 @@ module Heddle
         @dispatcher.stop
         homeless = @dispatcher.take_homeless(@abandoned ? INTERVAL : CLEAN_UP)
         capsule.fetcher.bulk_requeue(homeless) if homeless.any?
-        Signals.forget(@dispatcher)
+        Signals.unregister(@dispatcher)
       end
 
       private

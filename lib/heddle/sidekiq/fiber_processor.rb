@@ -42,7 +42,7 @@ module Heddle
       # @return [void]
       def terminate(wait = false)
         @done = true
-        @dispatcher.leave
+        @dispatcher.retire_idle
         await_end if wait
       end
 
@@ -54,7 +54,7 @@ module Heddle
       def kill(wait = false)
         @done = @killed = true # first: a job that is about to begin looks at it
         interrupt
-        @dispatcher.leave
+        @dispatcher.retire_idle
         await_end if wait
       end
 
@@ -150,7 +150,7 @@ module Heddle
       def retire(*error)
         @callback.call(self, *error)
       ensure
-        @dispatcher.leave_for_good unless @left
+        @dispatcher.unregister unless @left
         @left = true
         @ended.advance
       end

@@ -44,7 +44,7 @@ module Heddle
         end
 
         # @return [void]
-        def forget(dispatcher)
+        def unregister(dispatcher)
           @dispatchers -= [dispatcher]
         end
 

@@ -69,7 +69,7 @@ module Heddle
       end
 
       def close
-        @sides.each { |side| @world.network.forget(side) }
+        @sides.each { |side| @world.network.remove(side) }
       end
     end
     private_constant :Connection

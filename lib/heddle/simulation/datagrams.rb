@@ -68,9 +68,9 @@ module Heddle
       end
 
       # The side's socket is closed.
-      def forget(side)
+      def remove(side)
         @sides.delete_if { |_, other| other.equal?(side) }
-        @network.own.forget_datagrams(side.local.ip_port) if side.local
+        @network.own.remove_datagrams(side.local.ip_port) if side.local
         side.far.close
       end
 

@@ -69,7 +69,7 @@ module Heddle
       def datagrams(port) = @datagrams[port]
 
       # @api private
-      def forget_datagrams(port)
+      def remove_datagrams(port)
         @datagrams.delete(port)
       end
 

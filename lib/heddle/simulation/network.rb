@@ -124,7 +124,7 @@ module Heddle
       end
 
       # The connection of this side is over.
-      def forget(side)
+      def remove(side)
         side.far.close
         @sides.delete(side.inode)
       end
@@ -159,7 +159,7 @@ module Heddle
       def watch(side)
         side.far.wait_readable until side.closed?
         @listeners.delete(side.inode)&.refuse
-        forget(side)
+        remove(side)
       rescue IOError # it connects: another pair has taken this one's place
         nil
       end

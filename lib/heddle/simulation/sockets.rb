@@ -225,7 +225,7 @@ module Heddle
         def close
           side = Sockets.side_of(self) unless closed?
           super
-          Simulation.world.network.datagrams.forget(side) if side
+          Simulation.world.network.datagrams.remove(side) if side
         end
 
         %i[recvfrom recvfrom_nonblock].each do |name|

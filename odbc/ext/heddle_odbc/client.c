@@ -279,7 +279,7 @@ static VALUE client_cancel(VALUE self)
 
 /* @api private Disconnects, after the call that runs, which is cancelled; does not wait. The pipe may be closed
  * afterwards. */
-static VALUE client_leave(VALUE self)
+static VALUE client_disconnect(VALUE self)
 {
     struct odbc_client *client = odbc_client_of(self);
     client->reader = -1;
@@ -399,7 +399,7 @@ static void define_states(VALUE client)
     rb_define_method(client, "finish", client_finish, 0);
     rb_define_method(client, "busy?", client_is_busy, 0);
     rb_define_method(client, "cancel", client_cancel, 0);
-    rb_define_method(client, "leave", client_leave, 0);
+    rb_define_method(client, "disconnect", client_disconnect, 0);
     rb_define_method(client, "left?", client_has_left, 0);
     rb_define_method(client, "forked?", client_is_forked, 0);
     rb_define_method(client, "owns?", client_owns, 1);

@@ -22,7 +22,7 @@ struct odbc_handle {
     struct odbc_statement *late;      // … while its rows are taken: given up afterwards
     bool taking;
     VALUE client, columns;
-    unsigned shape; // which columns are in there
+    unsigned description; // which columns are in there
 };
 
 struct odbc_client *odbc_client_of(VALUE client);

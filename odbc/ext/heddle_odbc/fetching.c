@@ -292,7 +292,7 @@ bool odbc_describe_columns(struct odbc_session *session, struct odbc_job *job)
         unbind_columns(statement);
         other.block = statement->block;
         statement->block = NULL;
-        statement->shape++;
+        statement->description++;
         statement->fetched = 0;
         if (good && count > 0) good = bind_columns(session, job);
     }

@@ -104,7 +104,7 @@ static VALUE handle_columns(VALUE self)
     struct odbc_statement *statement = statement_of(self);
     struct odbc_handle *handle = odbc_handle_of(self);
     const struct odbc_client *client = odbc_client_of(handle->client);
-    if (!NIL_P(handle->columns) && handle->shape == statement->shape) return handle->columns;
+    if (!NIL_P(handle->columns) && handle->description == statement->description) return handle->columns;
     VALUE names = rb_ary_new(), descriptions = rb_ary_new();
     for (SQLSMALLINT i = 0; i < statement->column_count; i++) {
         const struct odbc_column *column = &statement->columns[i];
@@ -112,10 +112,10 @@ static VALUE handle_columns(VALUE self)
         rb_ary_push(names, name);
         rb_ary_push(descriptions, description_of(client, column, name));
     }
-    unsigned shape = statement->shape; // before Ruby is called: see handle_take
+    unsigned description = statement->description; // before Ruby is called: see handle_take
     VALUE columns = rb_funcall(cColumns, id_new, 2, rb_ary_freeze(names), descriptions);
     RB_OBJ_WRITE(self, &handle->columns, columns);
-    handle->shape = shape;
+    handle->description = description;
     return columns;
 }
 

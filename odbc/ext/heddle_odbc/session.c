@@ -49,7 +49,7 @@ static void free_released(struct odbc_session *session)
 }
 
 // With an open transaction SQLDisconnect would only fail (25000).
-static bool odbc_leave(struct odbc_session *session)
+static bool odbc_disconnect(struct odbc_session *session)
 {
     if (session->manual) SQLEndTran(SQL_HANDLE_DBC, session->connection, SQL_ROLLBACK);
     return SQL_SUCCEEDED(SQLDisconnect(session->connection));
@@ -73,10 +73,10 @@ static void disconnect(struct odbc_session *session)
     free_released(session);
     if (session->spare) SQLFreeHandle(SQL_HANDLE_STMT, session->spare);
     // SQLite's driver refuses while there are prepared statements, and would keep its file open for ever.
-    if (session->connected && !odbc_leave(session)) {
+    if (session->connected && !odbc_disconnect(session)) {
         odbc_statements_drop(session, true);
         if (session->manual && session->abilities.loose) begin_again(session);
-        odbc_leave(session);
+        odbc_disconnect(session);
     }
     if (session->connection) SQLFreeHandle(SQL_HANDLE_DBC, session->connection);
     if (session->environment) SQLFreeHandle(SQL_HANDLE_ENV, session->environment);

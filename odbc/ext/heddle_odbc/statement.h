@@ -47,7 +47,7 @@ struct odbc_statement {
 
     SQLSMALLINT column_count;
     struct odbc_column *columns;
-    unsigned shape; // counts how often the columns were described
+    unsigned description; // counts how often the columns were described
     SQLLEN affected;
     int warnings;
 

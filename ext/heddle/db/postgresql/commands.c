@@ -405,8 +405,8 @@ static VALUE set_tag(VALUE self, VALUE text)
     return text;
 }
 
-/* @api private protocol.skip_names(count): the next statement's name is by so many further. */
-static VALUE skip_names(VALUE self, VALUE count)
+/* @api private protocol.skip_statement_ids(count): the next statement's name is by so many further. */
+static VALUE skip_statement_ids(VALUE self, VALUE count)
 {
     postgresql_protocol_of(self)->names += NUM2UINT(count);
     return count;
@@ -445,7 +445,7 @@ void postgresql_commands_define(void)
     rb_define_singleton_method(protocol, "load_classes", postgresql_load_classes, 0);
     rb_define_singleton_method(protocol, "sanitize", sanitize, 1);
     rb_define_method(protocol, "tag=", set_tag, 1);
-    rb_define_method(protocol, "skip_names", skip_names, 1);
+    rb_define_method(protocol, "skip_statement_ids", skip_statement_ids, 1);
     rb_define_method(protocol, "parameter_types", parameter_types, 2);
     rb_define_method(protocol, "send_new", send_new, 2);
     rb_define_method(protocol, "receive", receive, 0);

@@ -223,7 +223,7 @@ VALUE postgresql_take_notification(struct postgresql_protocol *protocol)
     return oldest;
 }
 
-void postgresql_note_setting(struct postgresql_protocol *protocol, VALUE name, VALUE value)
+void postgresql_store_setting(struct postgresql_protocol *protocol, VALUE name, VALUE value)
 {
     // PostgreSQL reports some fifteen settings. These limits keep a hostile server from filling the memory.
     enum { SETTINGS_MOST = 1000, SETTING_LONGEST = 64 << 10 };
@@ -266,7 +266,7 @@ static bool is_aside(struct postgresql_protocol *protocol, struct pg_message mes
         struct pg_span name, value;
         if (!pg_parameter_status(message.p, message.end, &name, &value))
             db_protocol_violated(&protocol->base, "sent a malformed setting");
-        postgresql_note_setting(protocol, postgresql_utf8(name), postgresql_utf8(value));
+        postgresql_store_setting(protocol, postgresql_utf8(name), postgresql_utf8(value));
         return true;
     }
     default: return false;

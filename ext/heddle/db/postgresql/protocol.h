@@ -117,7 +117,7 @@ VALUE postgresql_take_notification(struct postgresql_protocol *protocol);
 void postgresql_keep_notice(struct postgresql_protocol *protocol, struct pg_message message);
 
 // Keeps what the server says of itself.
-void postgresql_note_setting(struct postgresql_protocol *protocol, VALUE name, VALUE value);
+void postgresql_store_setting(struct postgresql_protocol *protocol, VALUE name, VALUE value);
 
 // The same without keeping anything: while logging in.
 struct pg_message postgresql_any_message(struct postgresql_protocol *protocol);

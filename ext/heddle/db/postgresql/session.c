@@ -23,12 +23,12 @@ static VALUE set_textual(VALUE self, VALUE textual)
     return textual;
 }
 
-/* @api private protocol.note_setting(name, value): what the server said while logging in */
-static VALUE note_setting(VALUE self, VALUE name, VALUE value)
+/* @api private protocol.store_setting(name, value): what the server said while logging in */
+static VALUE store_setting(VALUE self, VALUE name, VALUE value)
 {
     StringValue(name);
     StringValue(value);
-    postgresql_note_setting(postgresql_protocol_of(self), name, value);
+    postgresql_store_setting(postgresql_protocol_of(self), name, value);
     return self;
 }
 
@@ -156,7 +156,7 @@ void postgresql_session_define(void)
     rb_define_method(protocol, "textual=", set_textual, 1);
     rb_define_method(protocol, "textual?", textual_p, 0);
     rb_define_method(protocol, "local?", local_p, 0);
-    rb_define_method(protocol, "note_setting", note_setting, 2);
+    rb_define_method(protocol, "store_setting", store_setting, 2);
     rb_define_method(protocol, "backslashes?", backslashes_p, 0);
     rb_define_method(protocol, "in_transaction?", in_transaction_p, 0);
     rb_define_method(protocol, "failed?", failed_p, 0);

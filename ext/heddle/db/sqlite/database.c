@@ -332,7 +332,7 @@ static VALUE database_open(VALUE self, VALUE path, VALUE flags)
     if (database->core) rb_raise(rb_eRuntimeError, "the database is open already");
     const char *name = StringValueCStr(path);
     int with = NUM2INT(flags);
-    sqlite_leave_parents_files();
+    sqlite_discard_parents_files();
     struct sqlite_core *core = ZALLOC(struct sqlite_core);
     core->references = 1;
     core->born = fork_count();

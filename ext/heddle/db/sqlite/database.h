@@ -162,7 +162,7 @@ void sqlite_statement_free(struct sqlite_statement *statement); // the record, o
 void sqlite_core_note(struct sqlite_core *core);
 void sqlite_core_forget(struct sqlite_core *core);
 // In a child of fork: closes the files of its parent's connections.
-void sqlite_leave_parents_files(void);
+void sqlite_discard_parents_files(void);
 // … of this one.
 void sqlite_leave_files(struct sqlite_core *core);
 

@@ -64,7 +64,7 @@ void sqlite_leave_files(struct sqlite_core *core)
     core->db = NULL;
 }
 
-void sqlite_leave_parents_files(void)
+void sqlite_discard_parents_files(void)
 {
     for (struct sqlite_core *core = newest, *older; core; core = older) {
         older = core->older;

@@ -75,7 +75,7 @@ module Heddle
           end
 
           def add(target)
-            forget_parents
+            discard_parents
             @queue << target if @queue.size < MOST
             return if @thread&.alive?
 
@@ -85,7 +85,7 @@ module Heddle
           end
 
           # The pending kills are those of the parent process, which sends them itself.
-          def forget_parents
+          def discard_parents
             return if @forks == Heddle.forks
 
             @forks = Heddle.forks

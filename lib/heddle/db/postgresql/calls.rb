@@ -49,7 +49,7 @@ module Heddle
           @unknown.keys.any? { |name| @known[name] }
         end
 
-        def forget = @known.clear
+        def clear = @known.clear
 
         private
 

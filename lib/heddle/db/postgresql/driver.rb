@@ -296,7 +296,7 @@ module Heddle
 
         def session_unknown? = !@calls.unknown.empty?
 
-        def look_at_session
+        def check_session
           @called = true if !session_changed? && @calls.change_session?(@protocol)
           @calls.unknown.clear
         end
@@ -310,7 +310,7 @@ module Heddle
           return false if command("DISCARD ALL").is_a?(ServerError)
 
           @protocol.forget_statements
-          @calls.forget if @touched # a statement may have made other functions
+          @calls.clear if @touched # a statement may have made other functions
           @protocol.notifications # of what the one before listened to
           @held_cursors.clear
           @login.speak_of_intervals # which the startup message cannot set
@@ -515,7 +515,7 @@ module Heddle
           return false unless result.is_a?(ServerError) && result.sql_state == TAKEN && result.stage == :refused
           return false if in_transaction?
 
-          @protocol.skip_names(SecureRandom.random_number(1 << 31))
+          @protocol.skip_statement_ids(SecureRandom.random_number(1 << 31))
           true
         end
 

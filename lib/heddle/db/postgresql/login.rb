@@ -334,7 +334,7 @@ module Heddle
           ROUNDS.times do
             type, payload = message
             case type
-            when "S" then note_setting(payload)
+            when "S" then store_setting(payload)
             when "K" then @process_id, @secret = (payload.bytesize >= 8) ? payload.unpack("Na*") : unexpected("K")
             when "Z" then return
             else unexpected(type)
@@ -343,10 +343,10 @@ module Heddle
           unexpected("S")
         end
 
-        def note_setting(payload)
+        def store_setting(payload)
           name, value, rest = payload.split("\0", -1)
           unexpected("S") unless rest == ""
-          @protocol.note_setting(Protocol.sanitize(name), Protocol.sanitize(value))
+          @protocol.store_setting(Protocol.sanitize(name), Protocol.sanitize(value))
         end
 
         # The next message other than a notice.

@@ -68,7 +68,7 @@ module Heddle
         end
 
         # In a child of fork: says nothing to the peer, with whom the parent still talks.
-        def abandon
+        def discard
           io.to_io.close
         rescue IOError, SystemCallError
           nil

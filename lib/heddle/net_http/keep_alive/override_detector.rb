@@ -14,7 +14,7 @@ module Heddle
         OURS = File.expand_path("..", __dir__)
         private_constant :METHODS, :WATCHERS, :OURS
 
-        def initialize = forget
+        def initialize = clear
 
         # @param http [Net::HTTP]
         # @param library [Class] its Net::HTTP
@@ -32,7 +32,7 @@ module Heddle
 
         # A method of the library, or of a socket, has changed. A thread that is judging a class meanwhile writes its
         # result into the old table, which nobody reads any more.
-        def forget = @known = KeepAlive.plain = {}.compare_by_identity
+        def clear = @known = KeepAlive.plain = {}.compare_by_identity
 
         private
 

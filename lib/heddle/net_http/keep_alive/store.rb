@@ -49,7 +49,7 @@ module Heddle
         def successor = Store.new(per_host: @per_host, total: @total)
 
         # In a child of fork.
-        def abandon = @idle.to_a.each(&:abandon)
+        def discard = @idle.to_a.each(&:discard)
 
         # A thread closes connections that were idle for too long, so that a program without requests keeps none open.
         # The thread ends when it wakes up and finds no connection. It does not end as soon as the last one is taken:

@@ -74,8 +74,8 @@ module Heddle
         end
 
         # Disconnects after the call that runs, if one does, which is cancelled. Does not wait.
-        def leave
-          @client.leave
+        def disconnect
+          @client.disconnect
           @ready.close
         end
 

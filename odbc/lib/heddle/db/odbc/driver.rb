@@ -48,7 +48,7 @@ module Heddle
           @timeout = timeout
           complete = true
         ensure
-          @calls&.leave unless complete
+          @calls&.disconnect unless complete
         end
 
         def version = @server.version
@@ -135,7 +135,7 @@ module Heddle
           ErrorClasses.lost?(@server.family, error) || (error.sql_state == ErrorClasses::ANY && dead?)
         end
 
-        def close_silently = @calls.leave
+        def close_silently = @calls.disconnect
 
         def open_cursor(sql, arguments)
           timed do
@@ -229,7 +229,7 @@ module Heddle
 
           Heddle.deadline(CHECK_TIME) { @calls.alive? }
         rescue DeadlineExceeded
-          @calls.leave
+          @calls.disconnect
           remaining = Heddle.remaining
           raise if remaining && remaining <= 0 # of a deadline around us
 
@@ -243,7 +243,7 @@ module Heddle
         def forked? = @client.forked?
 
         # Disconnects, without waiting for it: some drivers talk to the server.
-        def close = @calls.leave
+        def close = @calls.disconnect
 
         # A call that runs is cancelled. Outside of a transaction the connection goes on once the driver has answered;
         # else it is closed.
@@ -279,7 +279,7 @@ module Heddle
           sound = stopped && (!active || !lent || cursor_closed?(active))
         ensure
           active&.release unless lent && sound
-          @calls.leave unless sound
+          @calls.disconnect unless sound
         end
 
         # The shield's own limit is there for a driver whose cancel is cut off by nothing else.
