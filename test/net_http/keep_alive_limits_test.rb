@@ -67,13 +67,25 @@ class KeepAliveLimitsTest < Minitest::Test
     first, second = Array.new(2) { start(server).tap { |http| http.get("/") } }
     first.finish
     GC.disable
-    store = Heddle::NetHTTP.const_get(:KeepAlive).instance_variable_get(:@store)
-    store.define_singleton_method(:sweep_by) { |_time| raise Interrupt, "here" }
+    store.define_singleton_method(:watch) { |_connection| raise Interrupt, "here" }
     assert_raises(Interrupt) { second.finish }
     wait_until { server.open == 1 }
   ensure
     GC.enable
-    store&.singleton_class&.remove_method(:sweep_by)
+    store.singleton_class.remove_method(:watch)
+  end
+
+  # No thread would close it before a session left another connection.
+  def test_one_that_no_thread_watches_is_closed
+    server = serve
+    GC.disable
+    interrupted_while_it_waits { get(server) }
+    wait_until { server.endings == [:eof] }
+    interrupted_while_it_waits { Heddle.run { get(server) } }
+    wait_until { server.endings == [:eof, :eof] }
+    assert_equal 0, Heddle::NetHTTP.stats[:idle]
+  ensure
+    GC.enable
   end
 
   def test_clear
@@ -96,6 +108,15 @@ class KeepAliveLimitsTest < Minitest::Test
       assert_equal [1, 2], server.connections
       wait_until { other.endings == [:eof] }
     end
+  end
+
+  def test_a_session_that_rested_by_the_program_s_clock
+    server = serve
+    start(server) do |http|
+      2.times { http.get("/") }
+      with_clock(Process::CLOCK_MONOTONIC, http.keep_alive_timeout + 1) { http.get("/") }
+    end
+    assert_equal [1, 1, 2], server.connections
   end
 
   def test_a_host_that_has_moved
@@ -127,6 +148,20 @@ class KeepAliveLimitsTest < Minitest::Test
   end
 
   private
+
+  def store = Heddle::NetHTTP.const_get(:KeepAlive).instance_variable_get(:@store)
+
+  # Interrupts the block in a thread, while it waits for the store's lock.
+  def interrupted_while_it_waits(&block)
+    lock = store.instance_variable_get(:@lock)
+    lock.synchronize do
+      thread = Thread.new(&block).tap { |one| one.report_on_exception = false }
+      wait_until { Heddle::NetHTTP.stats[:idle] == 1 && thread.stop? }
+      thread.raise(Interrupt, "here")
+      wait_until { Heddle::NetHTTP.stats[:idle] == 0 }
+      assert_raises(Interrupt) { thread.value }
+    end
+  end
 
   def with_clock(clock, seconds, &block)
     jumped = Module.new do

@@ -1,4 +1,4 @@
-// The clocks by which persistent connections are judged.
+// The clocks by which connections are judged: the library's, Process.clock_gettime, which tests replace.
 #ifndef HEDDLE_NET_HTTP_CLOCK_H
 #define HEDDLE_NET_HTTP_CLOCK_H
 

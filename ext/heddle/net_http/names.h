@@ -18,8 +18,8 @@
     NAME(add_field) NAME(addr_port) NAME(address) NAME(clear) NAME(clock_gettime) NAME(close) \
     NAME(compare_by_identity) NAME(connect) NAME(content_length) NAME(context) NAME(count) NAME(delete) NAME(discard) \
     NAME(keep_session) NAME(limit) NAME(new) NAME(on_connect) NAME(open_timeout) NAME(owner) NAME(pending) NAME(port) \
-    NAME(proxy_uri) NAME(read_line) NAME(read_nonblock) NAME(source_location) NAME(sweep_by) NAME(sysread_nonblock) \
-    NAME(to_io) NAME(update_uri) NAME(wait_for_continue) NAME(write_nonblock)
+    NAME(proxy_uri) NAME(read_line) NAME(read_nonblock) NAME(source_location) NAME(sysread_nonblock) NAME(to_io) \
+    NAME(update_uri) NAME(wait_for_continue) NAME(watch) NAME(write_nonblock)
 
 // Variables without @ are hidden: `instance_variables` and `inspect` do not show them. Marshal does.
 // NAME_without_heddle is the method that one of ours has replaced.

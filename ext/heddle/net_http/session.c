@@ -47,9 +47,9 @@ static void notice_fork(void)
     if (setup.forks != fork_count()) rb_funcall(keep_alive_module, id_discard, 0);
 }
 
-static VALUE session_sweep(VALUE connection)
+static VALUE session_watch(VALUE connection)
 {
-    return rb_funcall(setup.store, id_sweep_by, 1, DBL2NUM(net_http_connection_get(connection)->expires_at));
+    return rb_funcall(setup.store, id_watch, 1, connection);
 }
 
 static VALUE session_evict(VALUE surplus)
@@ -65,9 +65,9 @@ static void session_give(VALUE connection)
 {
     VALUE surplus = net_http_keyed_table_add(setup.table, connection, setup.per_host, setup.total);
     if (NIL_P(surplus)) {
-        session_sweep(connection);
+        session_watch(connection);
     } else {
-        rb_ensure(session_sweep, connection, session_evict, surplus);
+        rb_ensure(session_watch, connection, session_evict, surplus);
     }
 }
 

@@ -2,7 +2,6 @@
 // proxy.
 #include "net_http/io.h"
 
-#include "os/deadline.h"
 #include "net_http/connection.h"
 #include "net_http/keep_alive.h"
 
@@ -14,7 +13,7 @@ static VALUE host, request_method, net_http_proxy, upper_http_proxy, original_en
 static bool idle_for_too_long(VALUE self, VALUE last)
 {
     double limit = NUM2DBL(last) + NUM2DBL(rb_attr_get(self, iv_keep_alive_timeout));
-    return limit < (double)deadline_now() / 1e9;
+    return limit < net_http_clock_now();
 }
 
 static bool transport_ended(struct net_http_io *io)

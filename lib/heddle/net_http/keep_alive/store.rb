@@ -54,29 +54,35 @@ module Heddle
         # A thread closes connections that were idle for too long, so that a program without requests keeps none open.
         # The thread ends when it wakes up and finds no connection. It does not end as soon as the last one is taken:
         # most callers give the connection back at once. A connection that comes while it looks at them is not
-        # overlooked: @sweeps_at is nil then, so that whoever gives it waits for the lock.
+        # overlooked: @sweeps_at is nil then, so that whoever gives it waits for the lock. If an interrupt ends that
+        # wait, or if the thread cannot be told (a signal's handler may not lock) or made, the connection is closed.
         #
-        # @param time [Float] when a connection that has come must be closed
-        def sweep_by(time)
-          at = @sweeps_at
-          return if at && at <= time && @sweeper&.alive?
+        # @param connection [Connection] that has come
+        def watch(connection)
+          time, at = connection.expires_at, @sweeps_at
+          return if (watched = at && at <= time && @sweeper&.alive?)
 
-          @lock.synchronize do
-            if @sweeps_at && @sweeper&.alive?
-              @waking.signal if time < @sweeps_at
-              @sweeps_at = [time, @sweeps_at].min
-            else
-              @sweeps_at = time
-              @sweeper = Thread.new { Heddle.background_thread { sweep } }
-              @sweeper.name = "heddle keep-alive"
-              @sweeper.thread_variable_set(:heddle_wakes_nobody, true) # a deadlock beside it is one
-            end
-          end
+          @lock.synchronize { sweep_by(time) }
+          watched = true
         rescue ThreadError
-          nil # a signal's handler may not lock, or no thread can be made now: the next connection brings one
+          nil
+        ensure
+          remove([connection]).each(&:close) unless watched
         end
 
         private
+
+        def sweep_by(time)
+          if @sweeps_at && @sweeper&.alive?
+            @waking.signal if time < @sweeps_at
+            @sweeps_at = [time, @sweeps_at].min
+          else
+            @sweeps_at = time
+            @sweeper = Thread.new { Heddle.background_thread { sweep } }
+            @sweeper.name = "heddle keep-alive"
+            @sweeper.thread_variable_set(:heddle_wakes_nobody, true) # a deadlock beside it is one
+          end
+        end
 
         # Each round looks at all connections, so there are at least some milliseconds between two rounds.
         def sweep
@@ -92,12 +98,16 @@ module Heddle
 
         # @return [Array<Connection>]
         def evict_expired(now)
-          @sweeps_at = nil # see sweep_by
+          @sweeps_at = nil # see watch
           expired, rest = @idle.to_a.partition { |connection| connection.expires_at <= now }
-          gone = expired.select { |connection| @idle.delete(connection) } # unless somebody has just taken it
-          KeepAlive.evicted(gone.size)
+          gone = remove(expired)
           rest.empty? ? @sweeper = nil : @sweeps_at = rest.map(&:expires_at).min
           gone
+        end
+
+        # @return [Array<Connection>] those that nobody has just taken
+        def remove(connections)
+          connections.select { |connection| @idle.delete(connection) }.tap { |gone| KeepAlive.evicted(gone.size) }
         end
       end
       private_constant :Store
