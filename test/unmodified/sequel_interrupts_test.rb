@@ -203,6 +203,32 @@ class UnmodifiedSequelInterruptsTest < UnmodifiedTestCase
     assert_equal identities.uniq, identities
   end
 
+  # Sequel's pools wait with their lock held: for other threads' turn.
+  (POOLS - %i[single sharded_single]).each do |pool|
+    define_method(:"test_a_deadline_while_another_task_has_the_lock_of_the_pool_#{pool}") do
+      sharded = pool.start_with?("sharded") ? {servers: {}} : {}
+      @db = Sequel.mock(max_connections: 1, pool_timeout: AT_ONCE, keep_reference: false, pool_class: pool, **sharded)
+      lock = @db.pool.instance_variable_get(:@mutex)
+      Heddle.run do
+        held = late = false
+        task = Heddle.spawn do
+          Heddle.deadline(INTERRUPTED_AFTER) do
+            @db.synchronize do
+              held = true
+              sleep
+            ensure
+              late = true
+            end
+          end
+        end
+        sleep 0.001 until held
+        lock.synchronize { sleep 0.001 until late }
+        assert_raises(Heddle::DeadlineExceeded) { task.value }
+        assert_equal 1, Heddle.deadline(AT_ONCE) { @db.synchronize { 1 } }
+      end
+    end
+  end
+
   def test_a_setting_leaves_queries_alone
     %w[mysql2 trilogy].each do |adapter|
       connect(adapter, kill_queries: false)

@@ -121,6 +121,19 @@ module Sequel
 
       private
 
+      # In a task whose deadline has passed each wait fails, also that for the lock: Sequel would then keep the
+      # connection for the task for ever, which it is about to take back. It waits with this lock for others' turn.
+      def sync
+        return super unless ::Heddle::Task.current
+
+        begin
+          @mutex.try_lock || ::Heddle.shield(DATABASE_GEMS::TIME) { @mutex.lock }
+          yield
+        ensure
+          @mutex.unlock if @mutex.owned?
+        end
+      end
+
       # A thread that was interrupted while Sequel lent it a connection (Thread#raise, Timeout) still has that one, and
       # is lent it again and again. It goes back to the others, where Sequel meets it.
       def heddle_let_go(server)

@@ -67,8 +67,13 @@ module ClientFuzz
       @session.count(error)
       return if ended?(error) || expected?(error)
 
-      lines = ["#{self} #{name} raised #{error.class}: #{error.message}", *error.backtrace&.first(25)]
-      @session.fault("#{lines.join("\n    ")}\n  cause #{error.cause.inspect}")
+      @session.fault("#{self} #{name} raised #{told(error)}")
+    end
+
+    # With its causes: the first tells where the interrupt came.
+    def told(error)
+      lines = ["#{error.class}: #{error.message}", *error.backtrace&.first(25)]
+      "#{lines.join("\n    ")}#{"\n  cause: #{told(error.cause)}" if error.cause}"
     end
 
     # Runs the block under one of the ways in which programs interrupt what takes too long, or under none.
