@@ -119,6 +119,34 @@ class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase
     assert_equal PG::PQTRANS_IDLE, status, "nobody would commit what the next user does"
   end
 
+  # RELEASE SAVEPOINT has run, and its answer comes too late.
+  def test_a_cancel_in_the_release_of_a_savepoint
+    connect("postgresql", proxy = shaping_proxy(server(:postgresql)))
+    pool.with_connection { |connection| connection.select_value("select 1") }
+    releases = false
+    Heddle.run do
+      task = Heddle.spawn do
+        pool.with_connection do |connection|
+          connection.transaction do
+            connection.select_value("select 1")
+            connection.transaction(requires_new: true) do
+              connection.select_value("select 1")
+              proxy.shape(delay: 0.1)
+              releases = true
+            end
+          end
+        end
+      rescue
+        nil # what is raised in place of the cancel
+      end
+      sleep 0.001 until releases
+      task.cancel
+      assert_raises(Heddle::TaskCancelled) { task.value }
+    end
+    proxy.pass
+    assert_equal 7, pool.with_connection { |connection| connection.select_value("select 7") }
+  end
+
   private
 
   def assert_usable_after(adapter)

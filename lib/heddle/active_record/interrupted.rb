@@ -24,6 +24,19 @@ module Heddle
         DatabaseGems.of(@raw_connection).close(@raw_connection) unless known
       end
 
+      # If the release of the savepoint was interrupted, it may have run: then this fails. ActiveRecord would raise that
+      # in place of the interrupt.
+      #
+      # @api private
+      def exec_rollback_to_savepoint(...)
+        interrupt = $!
+        super
+      rescue ::ActiveRecord::StatementInvalid
+        raise interrupt if interrupt && DatabaseGems.interrupted?(interrupt)
+
+        raise
+      end
+
       private
 
       # `ensure`, not `rescue`: Timeout.timeout of Ruby 3.1 leaves by a throw.
