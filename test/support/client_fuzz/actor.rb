@@ -57,7 +57,7 @@ module ClientFuzz
     private
 
     def step
-      name = @session.choose(@random)
+      name = @session.choose(@random) or return sleep(SHORT)
       @steps += 1
       @token = "t#{@number}s#{@steps}x#{@random.rand(1 << 20).to_s(36)}."
       @session.operation(self, name, LIMIT) do

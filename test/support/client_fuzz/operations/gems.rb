@@ -117,13 +117,16 @@ module ClientFuzz
         when PG::ConnectionBad, PG::UnableToSend, PG::QueryCanceled then true
         when Trilogy::Error then true
         when Mysql2::Error then true
-        else defined?(SQLite3::BusyException) && error.is_a?(SQLite3::BusyException)
+        else (defined?(SQLite3::BusyException) && error.is_a?(SQLite3::BusyException)) || broken_by_raise?(error)
         end
       end
 
+      # Thread#raise interrupts a gem also where it waits for nothing, and its clean-up may fail then.
+      def broken_by_raise?(error) = !Thread.current.equal?(Thread.main) && caused?(error)
+
       def caused?(error)
         cause = error.cause || (error.wrapped_exception if error.respond_to?(:wrapped_exception))
-        cause && (ended?(cause) || expected?(cause))
+        cause && (ended?(cause) || expected?(cause) || caused?(cause))
       end
     end
   end
