@@ -223,4 +223,16 @@ class SimulatedNetworkTest < Minitest::Test
       end
     end
   end
+
+  def test_connections_that_no_server_has_seen_yet_are_closed
+    GC.disable
+    before = descriptor_count
+    Heddle::Simulation.run(seeds: 1..20) do |world|
+      world.host("one.example") { |host| host.tcp(80, &:read) }
+      TCPSocket.new("one.example", 80).close
+    end
+    assert_equal before, descriptor_count
+  ensure
+    GC.enable
+  end
 end

@@ -25,6 +25,7 @@ module Heddle
       def initialize(world)
         @world = world
         @hosts, @served, @sides, @listeners = {}, {}, {}, {}
+        @accepted = {}.compare_by_identity # the hosts' sockets
         @own = Host.new("localhost", LOOPBACK + OWN.values)
         @own.link = Link.new(latency: 0.00002)
         @own.addresses.each { |address| @served[address] = @own }
@@ -133,6 +134,7 @@ module Heddle
       def close
         @listeners.each_value(&:refuse)
         @sides.each_value { |side| side.far.close }
+        @accepted.each_key(&:close) # the world ended before their servers began
       end
 
       # @param address [Addrinfo]
@@ -225,6 +227,7 @@ module Heddle
 
         own.autoclose = false
         socket = (near.remote.unix? ? UNIXSocket : TCPSocket).for_fd(own.fileno)
+        @accepted[socket] = true
         @world.start { serve(socket, service, name) }
       end
 
@@ -234,6 +237,7 @@ module Heddle
         @world.note { "#{name} server: #{error.class}" }
       ensure
         socket.close
+        @accepted.delete(socket)
       end
     end
     private_constant :Network
