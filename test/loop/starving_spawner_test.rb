@@ -99,7 +99,42 @@ class StarvingSpawnerTest < Minitest::Test
     assert_operator most, :<=, 32
   end
 
+  # With little in flight beside such waits, the loop would sleep once all are started.
+  def test_tasks_start_before_others_finish_while_waits_are_long
+    after_long_waits(100) do
+      before = @turns
+      40.times { Heddle.spawn { sleep(LONG) } }
+      assert_operator @turns - before, :<, 40
+    end
+  end
+
+  def test_other_tasks_have_turns_beside_an_endless_spawner_while_waits_are_long
+    after_long_waits(100) do
+      before = @turns
+      320.times { Heddle.spawn { sleep(LONG) } }
+      assert_operator @turns - before, :>=, 60
+    end
+  end
+
   private
+
+  LONG = 0.3
+  private_constant :LONG
+
+  # Calls the block when so many tasks have waited for long, and are ready: each has a turn. One poll finds them all.
+  def after_long_waits(count)
+    Heddle.run do
+      @turns = 0
+      20.times { sleep(LONG / 10) } # the loop learns from several polls
+      count.times { Heddle.spawn { sleep(LONG) && @turns += 1 } }
+      until_long = monotonic + LONG + 0.05
+      nil until monotonic > until_long # without a turn for the others
+      polls = Fiber.scheduler.statistics[:polls]
+      sleep(0) until Fiber.scheduler.statistics[:polls] > polls
+      assert_operator @turns, :<, count / 2
+      yield
+    end
+  end
 
   def grow(depth)
     2.times { Heddle.spawn { grow(depth - 1) } } if depth > 0

@@ -53,15 +53,18 @@ struct loop {
 
     struct wait_list ready;
     uint32_t ready_count;
-    uint32_t starts;           // fibers started in a row, without a turn for the others
-    bool found;                // the last poll found something
-    uint32_t since_poll;       // dispatches since the last poll
-    uint32_t poll_every;       // dispatches between polls, see switching.c
-    deadline_t last_poll;      // the end of the last poll, …
-    int64_t last_sleep;        // … and the nanoseconds that it slept
-    int64_t poll_cost;         // nanoseconds that a poll without sleep takes, see switching.c
-    uint32_t since_switch;     // operations that a fiber finished without parking, …
-    size_t bytes_since_switch; // … and the bytes that they moved; see loop_spend
+    uint32_t starts;             // fibers started in a row, without a turn for the others
+    bool found;                  // the last poll found something
+    uint32_t since_poll;         // dispatches since the last poll
+    uint32_t poll_every;         // dispatches between polls, see switching.c
+    deadline_t last_poll;        // the end of the last poll, …
+    int64_t last_sleep;          // … and the nanoseconds that it slept
+    int64_t poll_cost;           // nanoseconds that a poll without sleep takes, see switching.c
+    int64_t turn_cost;           // … and a turn of a fiber
+    double waits, squared_waits; // means of those that ended of late, nanoseconds
+    uint64_t switches_at_poll;   // at the last one
+    uint32_t since_switch;       // operations that a fiber finished without parking, …
+    size_t bytes_since_switch;   // … and the bytes that they moved; see loop_spend
 
     struct timer_heap timers;
     struct fiber_index blocked; // waits that loop_unblock ends

@@ -17,7 +17,8 @@ enum {
 };
 
 static const int64_t MILLISECOND = 1000000;
-static const int64_t LONG_POLL = 50000; // nanoseconds beyond which a poll's cost counts
+static const int64_t LONG_POLL = 50000;    // nanoseconds beyond which a poll's cost counts
+static const int64_t SHORT_WAIT = 5000000; // nanoseconds that the loop may sleep after the last start
 
 // ---- ready queue
 
@@ -39,21 +40,31 @@ void ready_push_first(struct loop *loop, struct loop_wait *wait)
     ready_insert(loop, wait, loop->ready.head);
 }
 
+// Whether the turns of all fibers that are in flight take longer than one of them waits (Little's law). With fewer, the
+// loop would sleep after the last start, through a wait that had too little to fill it.
+static bool enough_in_flight(const struct loop *loop)
+{
+    return (double)(loop->wakeable + loop->ready_count) * (double)loop->turn_cost * loop->waits >= loop->squared_waits;
+}
+
 // Where to put a fiber that has started another. At the end of the queue, a fiber among many busy ones would wait a
 // whole round for each start: an accept loop would never catch up. Always at the front, the fiber would start thousands
-// of tasks before one of them is finished, and a waiting task costs memory. So while polls find something,
-// SWITCHES_A_START other fibers have their turn after each start.
+// of tasks before one of them is finished, and a waiting task costs memory. So while polls find something and enough is
+// in flight, SWITCHES_A_START other fibers have their turn after each start.
 void ready_push_starter(struct loop *loop, struct loop_wait *wait)
 {
-    struct loop_wait *before = NULL;
-    if (loop->found) {
-        before = loop->ready.head;
-        for (int turns = 0; before && turns < SWITCHES_A_START; turns++)
-            before = before->next;
-    } else if (++loop->starts < STARTS_AT_MOST) {
+    struct loop_wait *before = loop->ready.head;
+    bool enough = enough_in_flight(loop);
+    int turns = 0;
+    if (enough && loop->found) {
+        turns = SWITCHES_A_START;
+    } else if (++loop->starts >= STARTS_AT_MOST) {
+        turns = enough ? INT_MAX : STARTS_AT_MOST / 4;
+    } else {
         wait->starter = true;
-        before = loop->ready.head;
     }
+    for (; before && turns > 0; turns--)
+        before = before->next;
     ready_insert(loop, wait, before);
 }
 
@@ -120,6 +131,27 @@ static void note_cost(struct loop *loop, int64_t measured)
     loop->poll_cost = measured < most ? measured : most;
 }
 
+// What enough_in_flight asks, once a poll.
+static void note_turns(struct loop *loop, int64_t busy)
+{
+    uint64_t turns = loop->statistics.switches - loop->switches_at_poll;
+    loop->switches_at_poll = loop->statistics.switches;
+    if (!turns) return;
+    int64_t cost = busy / (int64_t)turns, most = 2 * loop->turn_cost + LONG_POLL;
+    loop->turn_cost += ((cost < most ? cost : most) - loop->turn_cost) / 8;
+}
+
+// The mean weighted by length: how long those wait that are in flight. Of a short wait for a connect and a long one for
+// the answer, the plain mean is half of the long one.
+static void note_wait(struct loop *loop, double length)
+{
+    double most = 16 * loop->waits + LONG_POLL; // one late answer does not make waits long
+    length = length > SHORT_WAIT ? length - SHORT_WAIT : 0;
+    if (length > most) length = most;
+    loop->waits += (length - loop->waits) / 8;
+    loop->squared_waits += (length * length - loop->squared_waits) / 8;
+}
+
 // Polls the kernel, timers and other threads' notes. With nothing ready, sleeps without the GVL until one of them has
 // something or an interrupt comes; RB_NOGVL_INTR_FAIL leaves that interrupt pending, for switch_away to deliver.
 // Returns false when Ruby refused to release the GVL: rb_nogvl refuses for any flag of the running fiber (due
@@ -142,6 +174,7 @@ static bool poll_kernel(struct loop *loop)
         until = next;
     }
     loop->statistics.polls++;
+    if (loop->last_poll) note_turns(loop, now - loop->last_poll);
     int polled = poller_poll(&loop->poller, timeout, until);
     // In a simulation everything happens in this thread: nothing can happen any more before the next timer.
     bool stuck = polled == 0 && timeout > 0 && deadline_simulated() && !deadline_move(until);
@@ -156,6 +189,7 @@ static bool poll_kernel(struct loop *loop)
     }
     int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, after);
     loop->found = found > 0;
+    if (found && loop->ready.tail) note_wait(loop, (double)(after - loop->ready.tail->since));
     if (found) {
         loop->poll_every = turns_until_poll(loop);
     } else {
