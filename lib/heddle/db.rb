@@ -31,7 +31,7 @@ module Heddle
       autoload :Pool, File.expand_path("db/sqlite/pool", __dir__)
     end
 
-    private_constant :Protocol
+    private_constant :Protocol, :Multiplexer
 
     @drivers = {}
 

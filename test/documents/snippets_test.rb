@@ -189,6 +189,11 @@ class SnippetsTest < Minitest::Test
     "databases: Pools 1" =>
       Reader.new(%(require "heddle"\n#{TABLES}), "p find.query(7).first, pool.query_value(now).class",
         %(["lamp"]\nTime\n)),
+    "databases: Statements that share connections 1" => Reader.new(<<~RUBY, "", "name\n" * 100),
+      require "heddle"
+      Heddle::DB.connect(ENV.fetch("POSTGRESQL")).query("drop table if exists items; create table items (id int, " \
+        "name text); insert into items select n, 'name' from generate_series(1, 100) as n")
+    RUBY
     "databases: Logging queries 1" => Reader.new(<<~RUBY, "db.query(\"select 1\")", "select 1, 1 rows\n"),
       require "heddle"
       db = Heddle::DB.connect(ENV.fetch("DATABASE"))

@@ -25,6 +25,19 @@ class SimulatedPostgreSQLTest < Minitest::Test
     assert_empty %i[cancelled ConnectionLost DeadlineExceeded SerializationFailure ours] - ended.keys
   end
 
+  def test_statements_that_share_connections
+    ended = Hash.new(0)
+    simulate(150) do |world|
+      stall = (world.draw < 0.5) ? 0.0 : world.draw(0.0..0.002)
+      server = SimulatedPostgreSQL.new(world, refusals: world.draw(0.0..0.25), slow: world.draw(0.0..0.2),
+        crashes: world.draw(0.0..0.01))
+      Sharing.new(world, server, 5432, **bad_link(world), stall: stall).run.each { |how, count| ended[how] += count }
+    end
+    warn ended if ENV["SHOW"]
+    assert_operator ended[:done], :>, ended.values.sum / 4
+    assert_empty %i[cancelled ConnectionLost DeadlineExceeded SerializationFailure] - ended.keys
+  end
+
   # What PostgreSQL has more than others.
   class Model < PoolModel
     URL = "postgresql://me:secret@db.example/base"
@@ -74,6 +87,51 @@ class SimulatedPostgreSQLTest < Minitest::Test
       texts = Array.new(draw(1..4)) { text(user).tap { |text| db.notify("c#{user}", text) } }
       got = texts.map { db.wait_for_notification(5) || break }
       equal(texts.map { |text| ["c#{user}", text] }, got.map { |one| [one.channel, one.payload] }) if got
+    end
+  end
+
+  # Statements of one pool that are in flight together, each with a user of its own, among users who have a connection.
+  class Sharing < Model
+    USERS = 30
+
+    private
+
+    def pool_options = {multiplex: draw(2..6)}
+
+    def lent
+      (draw < 0.3) ? super : draw(1..8).times { statement }
+    end
+
+    def statement
+      user = (@users += 1)
+      send(one_of(%i[echo echo insert in_little_time]), @pool, user)
+    rescue *INTERRUPTS
+      @interrupted[user] = true
+      raise
+    end
+
+    # Then interruptions alone: who is not interrupted gets every answer.
+    def come_back
+      super
+      @world.link("db.example", latency: 0.001..0.05)
+      tasks = Array.new(12) { Heddle.spawn { Heddle.deadline(600) { 5.times { hasty_echo } } } }
+      @world.at_switches(0.002) { one_of(tasks).cancel }
+      tasks.each(&:wait)
+      tasks.each { |task| task.value unless task.status == :cancelled }
+      @world.link("db.example")
+      super
+    end
+
+    def hasty_echo
+      user = (@users += 1)
+      (draw < 0.3) ? Heddle.deadline(draw(0.0..0.2)) { echo(@pool, user) } : echo(@pool, user)
+    rescue Heddle::DeadlineExceeded
+      @interrupted[user] = true
+      raise if Heddle.remaining.zero?
+    end
+
+    def in_little_time(pool, user)
+      in_time(user) { send(one_of(%i[echo insert]), pool, user) }
     end
   end
 end

@@ -34,7 +34,7 @@ class PoolModel
     before = descriptor_count
     @world.host("db.example") { |host| host.tcp(@port) { |socket| @server.serve(socket) } }
     @pool = DB::Pool.new(self.class::URL, size: SIZE, connect_timeout: 10,
-      timeout: one_of([nil, draw(0.5..5.0)]), statement_cache: one_of(%i[always never transaction]))
+      timeout: one_of([nil, draw(0.5..5.0)]), statement_cache: one_of(%i[always never transaction]), **pool_options)
     @world.link("db.example", **@link)
     ended = among_interrupts
     @world.link("db.example")
@@ -54,7 +54,7 @@ class PoolModel
   def one_of(list) = list.sample(random: @world.random)
 
   def among_interrupts
-    @tasks = Array.new(USERS) { Heddle.spawn { turn } }
+    @tasks = Array.new(self.class::USERS) { Heddle.spawn { turn } }
     interrupter = Heddle.spawn { loop { sleep(draw(0.0..3.0)) && one_of(@tasks).cancel } }
     @tasks.each(&:wait)
     interrupter.cancel
@@ -64,13 +64,19 @@ class PoolModel
 
   def turn
     sleep(draw(0.0..3.0))
-    Heddle.deadline(draw(0.1..30.0)) { @pool.with { |db| use(db) } }
+    Heddle.deadline(draw(0.1..30.0)) { lent }
     one_of(@tasks).cancel if draw < 0.1 # one who has just been given the connection, perhaps
     :done
   rescue DB::QueryCanceled
     raise "somebody else's cancel stopped a statement"
   rescue *FAILURES => error
     (error.is_a?(OURS) ? :ours : error.class.name[/\w+\z/].to_sym)
+  end
+
+  def pool_options = {}
+
+  def lent
+    @pool.with { |db| use(db) }
   end
 
   def use(db)

@@ -171,6 +171,13 @@ static bool is_refusal(VALUE result)
     return RTEST(rb_obj_is_kind_of(result, rb_eException));
 }
 
+const struct db_operations *db_operations_for(VALUE self, VALUE *native)
+{
+    const struct connection *connection = connection_of(self);
+    *native = connection->native;
+    return connection->operations;
+}
+
 // ---- exchanges
 
 // The owner of what runs now: the task or fiber, or the thread.
@@ -319,6 +326,11 @@ static VALUE checked(VALUE self, VALUE result, VALUE sql)
     if (is_refusal(result)) return rb_funcall(self, rb_intern("raise_refusal"), 2, result, sql);
     record_state(self);
     return result;
+}
+
+VALUE db_connection_checked(VALUE self, VALUE result, VALUE sql)
+{
+    return checked(self, result, sql);
 }
 
 // ---- statements

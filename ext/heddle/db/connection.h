@@ -10,6 +10,8 @@
 
 #include "heddle.h"
 
+#include "os/deadline.h"
+
 // What the driver in Ruby does by its native object. The functions that return a bool neither raise nor run Ruby code;
 // the others return a Heddle::DB::Result or a Heddle::DB::ServerError.
 struct db_operations {
@@ -20,12 +22,29 @@ struct db_operations {
     bool (*may_run)(VALUE native, VALUE prepared);   // Driver#owns?, and Driver#execute would only call `run`
     VALUE (*query)(VALUE, VALUE sql, VALUE args);    // Driver#query of a :plain statement; NULL: the driver does it
     VALUE (*run)(VALUE, VALUE prepared, VALUE args); // Driver#execute; undefined: nothing was run, the driver does it
-    VALUE native_class;                              // of connection.c
+    // For Heddle::DB::Multiplexer; `ask` is NULL where the driver cannot have statements of several tasks in flight.
+    bool (*may_share)(VALUE native, VALUE sql, VALUE arguments); // the statement leaves nothing in the session
+    // Writes the request of such a statement, whose answer will be the next one behind those that are owed, and does
+    // not wait; `begins` is its place among the bytes of the stream. Returns false, and writes nothing, if `refused`
+    // becomes true in Ruby code that makes the values. Raises for the caller's fault.
+    bool (*ask)(VALUE native, VALUE sql, VALUE arguments, const bool *refused, uint64_t *begins);
+    VALUE (*answer)(VALUE native); // reads the next answer
+    void (*drop)(VALUE native);    // … or what is left of it, for nobody
+    // What the answer left to be asked of the server; undefined for nothing. To be settled once no answer is owed.
+    VALUE (*unsettled)(VALUE native);
+    void (*settle)(VALUE native, VALUE unsettled, deadline_t until);
+    VALUE native_class; // of connection.c
     const struct db_operations *next;
 };
 
 // For all objects of that class. Called when the extension is loaded; both are kept for ever.
 void db_operations_of(VALUE native_class, struct db_operations *operations);
+
+// Those of a Connection, and its driver's native object.
+const struct db_operations *db_operations_for(VALUE connection, VALUE *native);
+
+// Returns the result, or raises the server's error as Connection#query does.
+VALUE db_connection_checked(VALUE connection, VALUE result, VALUE sql);
 
 void db_connection_define(VALUE db);
 

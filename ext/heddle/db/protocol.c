@@ -14,7 +14,7 @@ const rb_data_type_t db_protocol_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY,
 };
 
-static struct db_protocol *protocol_of(VALUE self)
+struct db_protocol *db_protocol_of(VALUE self)
 {
     return rb_check_typeddata(self, &db_protocol_type);
 }
@@ -78,12 +78,12 @@ bool db_protocol_forked(const struct db_protocol *protocol)
 
 bool db_protocol_is_forked(VALUE protocol)
 {
-    return db_protocol_forked(protocol_of(protocol));
+    return db_protocol_forked(db_protocol_of(protocol));
 }
 
 bool db_protocol_is_closed(VALUE protocol)
 {
-    const struct db_protocol *closed = protocol_of(protocol);
+    const struct db_protocol *closed = db_protocol_of(protocol);
     return db_protocol_forked(closed) || stream_is_closed(closed->stream);
 }
 
@@ -187,7 +187,7 @@ static VALUE protocol_end_exchange(VALUE argument)
         struct stream *stream = stream_of(protocol->stream);
         db_protocol_consume(protocol, stream);
         if (exchange->bounded) stream_bound(stream, exchange->before);
-        bool broken = !exchange->complete && !exchange->unsent;
+        bool broken = !exchange->complete && !exchange->unsent && !protocol->shared;
         if (broken && stream_kept_open(stream)) protocol->state = DB_PROTOCOL_INTERRUPTED;
         stream_set_resumable(stream, false);
         if (broken && protocol->state == DB_PROTOCOL_IDLE) stream_poison(stream, "an exchange was left unfinished");
@@ -203,6 +203,25 @@ VALUE db_exchange_run(struct db_exchange *exchange, void (*ended)(struct db_exch
     return rb_ensure(db_run_body, (VALUE)exchange, protocol_end_exchange, (VALUE)exchange);
 }
 
+// ---- statements of several tasks
+
+void db_protocol_share(VALUE self, bool shared)
+{
+    struct db_protocol *protocol = db_protocol_of(self);
+    protocol->shared = shared;
+    if (!stream_is_closed(protocol->stream)) stream_set_shared(stream_of(protocol->stream), shared);
+}
+
+bool db_protocol_interrupt(VALUE self)
+{
+    struct db_protocol *protocol = db_protocol_of(self);
+    if (protocol->owed != 1 || stream_is_closed(protocol->stream)) return false;
+    const struct stream *stream = stream_of(protocol->stream);
+    if (stream_sent(stream) != stream_written(stream)) return false;
+    protocol->state = DB_PROTOCOL_INTERRUPTED;
+    return true;
+}
+
 // ---- methods
 
 /*
@@ -212,14 +231,14 @@ VALUE db_exchange_run(struct db_exchange *exchange, void (*ended)(struct db_exch
  */
 static VALUE set_timeout(VALUE self, VALUE seconds)
 {
-    protocol_of(self)->span = deadline_span(seconds);
+    db_protocol_of(self)->span = deadline_span(seconds);
     return seconds;
 }
 
 /* call-seq: protocol.stream -> Heddle::Stream */
 static VALUE stream(VALUE self)
 {
-    return protocol_of(self)->stream;
+    return db_protocol_of(self)->stream;
 }
 
 /*
@@ -229,7 +248,7 @@ static VALUE stream(VALUE self)
  */
 static VALUE busy_p(VALUE self)
 {
-    return protocol_of(self)->state == DB_PROTOCOL_IN_EXCHANGE ? Qtrue : Qfalse;
+    return db_protocol_of(self)->state == DB_PROTOCOL_IN_EXCHANGE ? Qtrue : Qfalse;
 }
 
 /*
@@ -239,7 +258,17 @@ static VALUE busy_p(VALUE self)
  */
 static VALUE owed(VALUE self)
 {
-    return UINT2NUM(protocol_of(self)->owed);
+    return UINT2NUM(db_protocol_of(self)->owed);
+}
+
+/*
+ * call-seq: protocol.owes_to_nobody? -> true or false
+ *
+ * Returns whether the outstanding replies are those of tasks that shared the connection and have left.
+ */
+static VALUE owes_to_nobody_p(VALUE self)
+{
+    return db_protocol_of(self)->owes_to_nobody ? Qtrue : Qfalse;
 }
 
 /*
@@ -249,7 +278,7 @@ static VALUE owed(VALUE self)
  */
 static VALUE forked_p(VALUE self)
 {
-    return db_protocol_forked(protocol_of(self)) ? Qtrue : Qfalse;
+    return db_protocol_forked(db_protocol_of(self)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -269,14 +298,14 @@ static VALUE db_closed_p(VALUE self)
  */
 static VALUE unfinished_p(VALUE self)
 {
-    return protocol_of(self)->state == DB_PROTOCOL_INTERRUPTED ? Qtrue : Qfalse;
+    return db_protocol_of(self)->state == DB_PROTOCOL_INTERRUPTED ? Qtrue : Qfalse;
 }
 
 /* @api private protocol.discard: closes the socket in this process, a child of fork, without sending anything to the
    server. */
 static VALUE db_protocol_discard(VALUE self)
 {
-    db_discard(protocol_of(self));
+    db_discard(db_protocol_of(self));
     return Qnil;
 }
 
@@ -287,7 +316,7 @@ static VALUE db_protocol_discard(VALUE self)
  */
 static VALUE closes(VALUE self)
 {
-    const struct db_protocol *protocol = protocol_of(self);
+    const struct db_protocol *protocol = db_protocol_of(self);
     return UINT2NUM(protocol->closes + pending_closes_count(protocol->pending_closes));
 }
 
@@ -302,6 +331,7 @@ void Init_heddle_db(void)
     rb_define_method(protocol, "stream", stream, 0);
     rb_define_method(protocol, "busy?", busy_p, 0);
     rb_define_method(protocol, "owed", owed, 0);
+    rb_define_method(protocol, "owes_to_nobody?", owes_to_nobody_p, 0);
     rb_define_method(protocol, "forked?", forked_p, 0);
     rb_define_method(protocol, "closed?", db_closed_p, 0);
     rb_define_method(protocol, "unfinished?", unfinished_p, 0);

@@ -36,10 +36,22 @@ struct db_protocol {
     uint32_t closes; // closes that are queued in the stream, in front of the next request
     unsigned born;   // fork_count() when opened: in a child of fork the connection belongs to the parent
     enum db_protocol_state state;
+    bool shared;         // statements of several tasks are in flight: see multiplexer.c
+    bool owes_to_nobody; // … were, and the outstanding replies are those of tasks that have left
 };
 
 extern VALUE db_cProtocol; // Heddle::DB::Protocol
 extern const rb_data_type_t db_protocol_type;
+
+struct db_protocol *db_protocol_of(VALUE self);
+
+// From now on an exchange that is left before its end harms nobody but its caller: the stream stays open if it can, and
+// whoever reads next drops the rest of the reply.
+void db_protocol_share(VALUE self, bool shared);
+
+// The last exchange of a shared connection was left, and no other is to come but the one that reads the rest of its
+// reply. Returns false if there are more replies, or unsent bytes.
+bool db_protocol_interrupt(VALUE self);
 
 // For the functions of a layer's type and for its allocator, which calls db_protocol_init for zeroed memory.
 void db_protocol_init(struct db_protocol *protocol);

@@ -60,6 +60,7 @@ struct stream {
     VALUE calling[2];               // the thread inside a TLS call, which never waits; or 0. Only compared
     enum stream_state state;
     enum stream_resuming resuming;
+    bool shared;       // see stream_set_shared
     bool interrupted;  // an exception in one of its waits closed it
     bool likely_empty; // a receive now would find nothing: wait first
     bool sync;         // each write is a flush

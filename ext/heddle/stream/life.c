@@ -222,6 +222,11 @@ bool stream_set_resumable(struct stream *stream, bool resumable)
     return before;
 }
 
+void stream_set_shared(struct stream *stream, bool shared)
+{
+    stream->shared = shared;
+}
+
 bool stream_kept_open(const struct stream *stream)
 {
     return stream->resuming == RESUME_NEEDED && stream_is_open(stream);

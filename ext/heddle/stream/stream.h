@@ -92,6 +92,16 @@ void stream_queue_no_reply(struct stream *stream, const void *bytes, size_t leng
 // Sends everything, including piggybacked bytes. If the peer takes no more, reads meanwhile what the peer sends.
 void stream_flush(struct stream *stream);
 
+// Ends the message that the caller has written. It is sent with those of other fibers: by whoever reads, or by
+// stream_send_now, which sends as much as the socket takes at once. Neither waits; another fiber may be reading.
+void stream_end_message(struct stream *stream);
+void stream_send_now(struct stream *stream);
+
+// How many bytes were written until now, without the piggybacked ones, and how many of them the socket has taken. Also
+// for a closed stream.
+uint64_t stream_written(const struct stream *stream);
+uint64_t stream_sent(const struct stream *stream);
+
 // Sends as many piggybacked bytes as the socket takes at once: for another thread than the stream's user, between two
 // operations. Never waits and lets no other code run; raises IOError for a closed stream. Returns false if it cannot
 // send: over TLS, in the middle of a message, or when the connection is lost, which the user's next operation reports.
@@ -115,6 +125,10 @@ deadline_t stream_bound(struct stream *stream, deadline_t until);
 // read the rest of the reply later. If unsent bytes are left, the stream is closed all the same. Returns the previous
 // value.
 bool stream_set_resumable(struct stream *stream, bool resumable);
+
+// Sets whether the replies are those of several tasks, which take turns in reading. A wait that may be resumed then
+// leaves the stream open with unsent bytes, too: whoever reads next sends them.
+void stream_set_shared(struct stream *stream, bool shared);
 
 // Returns whether the stream has stayed open in that way since the last call of stream_set_resumable.
 bool stream_kept_open(const struct stream *stream);

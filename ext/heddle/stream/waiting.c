@@ -137,7 +137,7 @@ static VALUE guard_body(VALUE argument)
 static bool keep_open(struct stream *stream, enum stream_side side)
 {
     if (stream->resuming == RESUME_NEVER || !stream_is_open(stream) || side != SIDE_READ) return false;
-    if (buffer_used(&stream->out) || buffer_used(&stream->piggybacked)) return false;
+    if (!stream->shared && (buffer_used(&stream->out) || buffer_used(&stream->piggybacked))) return false;
     stream->resuming = RESUME_NEEDED;
     return true;
 }
@@ -152,7 +152,7 @@ static VALUE guard_end(VALUE argument)
     }
     if (stream->state == STREAM_SHUT && !stream->other_scheduler_waits) stream_shut(stream, false);
     if (guard->complete) return Qnil;
-    if (guard->kind == GUARD_WAIT && guard->forks == stream->forks && keep_open(stream, guard->side)) return Qnil;
+    if (guard->kind != GUARD_CALL && guard->forks == stream->forks && keep_open(stream, guard->side)) return Qnil;
     if (guard->kind != GUARD_LOOK || stream->owed) {
         // In a TLS call, OpenSSL may have raised because of the peer.
         if (stream_is_open(stream) && guard->kind != GUARD_CALL) stream->interrupted = true;

@@ -239,16 +239,38 @@ bool stream_send_first(struct stream *stream)
     end_message(stream);
     if (!buffer_used(&stream->out)) return false;
     if (message) stream->statistics.flushes++;
+    bool read = stream->busy[SIDE_READ]; // by another fiber, which waits
     do {
-        stream->busy[SIDE_READ] = !NIL_P(stream->tls); // TLS lets other code run: nobody else may begin to read
+        stream->busy[SIDE_READ] = read || !NIL_P(stream->tls); // TLS lets other code run: nobody may begin to read
         ssize_t count = transmit(stream, NULL, 0);
-        stream->busy[SIDE_READ] = false; // if transmit raises, the stream is closed
+        stream->busy[SIDE_READ] = read; // if transmit raises, the stream is closed
         if (count == -EAGAIN) return true;
         if (count < 0) stream_fail(stream, (int)-count, "writing to");
     } while (buffer_used(&stream->out));
     stream->tls_wants[SIDE_WRITE] = 0;
     stream->likely_empty = true;
     return false;
+}
+
+void stream_end_message(struct stream *stream)
+{
+    end_message(stream);
+}
+
+void stream_send_now(struct stream *stream)
+{
+    stream_check_open(stream);
+    stream_send_first(stream);
+}
+
+uint64_t stream_written(const struct stream *stream)
+{
+    return stream->statistics.sent + buffer_used(&stream->out);
+}
+
+uint64_t stream_sent(const struct stream *stream)
+{
+    return stream->statistics.sent;
 }
 
 ssize_t stream_try_writing(struct stream *stream, const uint8_t *bytes, size_t length)

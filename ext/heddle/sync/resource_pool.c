@@ -321,7 +321,7 @@ static VALUE resource_pool_allocate(VALUE klass)
     return self;
 }
 
-static struct resource_pool *resource_pool_of(VALUE self)
+struct resource_pool *resource_pool_of(VALUE self)
 {
     struct resource_pool *pool = rb_check_typeddata(self, &resource_pool_type);
     resource_pool_enter(pool);
@@ -385,17 +385,78 @@ static VALUE resource_lease_use(struct resource_lease *lease)
     return value;
 }
 
-static VALUE resource_pool_lend(VALUE argument)
+// Returns whether the lease has a resource. #exhausted raises, but a program's own may not.
+static bool resource_lease_obtain(struct resource_lease *lease, VALUE *otherwise)
 {
-    struct resource_lease *lease = (struct resource_lease *)argument;
-    VALUE self = lease->pool->semaphore.self;
     enum semaphore_answer answer;
     do {
         answer = resource_lease_permit(lease, DEADLINE_NEVER);
         if (answer == SEMAPHORE_LATE) deadline_check(); // a deadline around the call has passed, too
-        if (!lease->permit) return rb_funcall(self, id_exhausted, 1, answer == SEMAPHORE_CLOSED ? Qtrue : Qfalse);
+        if (lease->permit) continue;
+        VALUE closed = answer == SEMAPHORE_CLOSED ? Qtrue : Qfalse;
+        *otherwise = rb_funcall(lease->pool->semaphore.self, id_exhausted, 1, closed);
+        return false;
     } while (!resource_lease_fill(lease, answer == SEMAPHORE_HANDED));
-    return resource_lease_use(lease);
+    return true;
+}
+
+static VALUE resource_pool_lend(VALUE argument)
+{
+    struct resource_lease *lease = (struct resource_lease *)argument;
+    VALUE otherwise;
+    return resource_lease_obtain(lease, &otherwise) ? resource_lease_use(lease) : otherwise;
+}
+
+static VALUE resource_lease_obtain_body(VALUE lease)
+{
+    VALUE otherwise;
+    resource_lease_obtain((struct resource_lease *)lease, &otherwise);
+    return Qnil;
+}
+
+static VALUE resource_lease_unless_ready(VALUE lease)
+{
+    if (!((struct resource_lease *)lease)->ready) resource_lease_end((struct resource_lease *)lease, false);
+    return Qnil;
+}
+
+VALUE resource_pool_borrow(VALUE pool)
+{
+    struct resource_lease *lease;
+    VALUE kept = TypedData_Make_Struct(rb_cObject, struct resource_lease, &resource_lease_type, lease);
+    *lease = (struct resource_lease){.pool = resource_pool_of(pool), .resource.object = Qnil};
+    rb_ensure(resource_lease_obtain_body, (VALUE)lease, resource_lease_unless_ready, (VALUE)lease);
+    RB_GC_GUARD(pool);
+    RB_GC_GUARD(kept);
+    return kept;
+}
+
+static struct resource_lease *resource_lease_of(VALUE lease)
+{
+    return rb_check_typeddata(lease, &resource_lease_type);
+}
+
+VALUE resource_lease_object(VALUE lease)
+{
+    return resource_lease_of(lease)->resource.object;
+}
+
+void resource_lease_give_back(VALUE lease)
+{
+    resource_lease_end(resource_lease_of(lease), true);
+    RB_GC_GUARD(lease);
+}
+
+bool resource_lease_serves(VALUE lease)
+{
+    return resource_lease_current(resource_lease_of(lease)) && resource_usable(resource_lease_of(lease));
+}
+
+long resource_pool_room(VALUE pool)
+{
+    struct semaphore *semaphore = &resource_pool_of(pool)->semaphore;
+    if (semaphore->forks != fork_count()) semaphore_discard_parents(semaphore);
+    return semaphore->closed || semaphore->taken > semaphore->permits ? 0 : semaphore->permits - semaphore->taken;
 }
 
 /*
@@ -419,7 +480,7 @@ static VALUE resource_pool_with(VALUE self)
 /* @api private for DroppedFiber */
 static VALUE resource_pool_take_back(VALUE self, VALUE lease)
 {
-    resource_lease_end(rb_check_typeddata(lease, &resource_lease_type), true);
+    resource_lease_give_back(lease);
     return self;
 }
 

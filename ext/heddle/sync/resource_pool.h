@@ -73,4 +73,19 @@ bool resource_lease_fill(struct resource_lease *lease, bool handed_over);
 // Does nothing for a lease that has ended, or never began.
 void resource_lease_end(struct resource_lease *lease, bool keep);
 
+// ---- for an object of the class ResourcePool: a lease that no block bounds
+
+// Waits for a resource. Returns the lease, which lasts until it is given back; raises what ResourcePool#with does.
+VALUE resource_pool_borrow(VALUE pool);
+VALUE resource_lease_object(VALUE lease);
+void resource_lease_give_back(VALUE lease);
+
+// Whether the resource may serve new users: its pool is open and was not cleared, and its lifetime is not over.
+bool resource_lease_serves(VALUE lease);
+
+// How many resources can be had without waiting for another user's; nobody waits for one then.
+long resource_pool_room(VALUE pool);
+
+struct resource_pool *resource_pool_of(VALUE pool);
+
 #endif

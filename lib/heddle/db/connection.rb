@@ -160,6 +160,16 @@ module Heddle
         !busy? && !in_transaction? && @driver.at_rest?
       end
 
+      # Reads the answers that no task of a {Multiplexer} waits for any more, if they come soon.
+      #
+      # @return [Boolean] whether none is left
+      # @api private for a pool
+      def drop_replies = !@driver.respond_to?(:drop_replies) || @driver.drop_replies
+
+      # @return [Boolean] whether such answers are still to come
+      # @api private for a pool
+      def replies_to_drop? = @driver.respond_to?(:replies_to_drop?) && @driver.replies_to_drop?
+
       # Sends the closes that wait for the next request.
       #
       # @return [self]
@@ -235,6 +245,17 @@ module Heddle
         @checkins += 1
       end
 
+      # @return [Array(String, Array)] the text for this server, and the values of its parameters
+      # @api private for a pool
+      def resolved(statement, arguments)
+        if BoundStatement === statement
+          raise ArgumentError, "this statement has its values already: #{statement}" unless arguments.empty?
+
+          statement, arguments = statement.sql, statement.arguments
+        end
+        Placeholders.resolve(@driver, text_of(statement), arguments)
+      end
+
       # @api private
       def release_statement(handle)
         @driver.release(handle)
@@ -271,6 +292,20 @@ module Heddle
       # @param what [String, Statement, nil] what was run
       def request_interrupted(error, lost, ended, late, what)
         settle_interrupted(lost)
+        raise_explained_interruption(error, lost, ended, late, what)
+      end
+
+      # Called from C by a {Multiplexer} for a statement that ended without its answer.
+      #
+      # @param unsent [Boolean] whether no byte of it was sent
+      # @param alone [Boolean] whether no other task's answers are to come on this connection
+      def shared_interrupted(error, lost, unsent, late, what, alone)
+        settle_interrupted(lost) if alone
+        raise_explained_interruption(error, lost, unsent, late, what)
+      end
+
+      # Returns if the error says all.
+      def raise_explained_interruption(error, lost, ended, late, what)
         raise_timeout(error, what) if late && DeadlineExceeded === error
         raise_explained(error, what) if ArgumentError === error
         # If the connection is still open, the caller's own code raised the error, such as an SQL function in Ruby.
@@ -399,16 +434,6 @@ module Heddle
       def virtual?(statement)
         statement = statement.sql if BoundStatement === statement
         VirtualStatement === statement
-      end
-
-      # @return [Array(String, Array)] the text for this server, and the values of its parameters
-      def resolved(statement, arguments)
-        if BoundStatement === statement
-          raise ArgumentError, "this statement has its values already: #{statement}" unless arguments.empty?
-
-          statement, arguments = statement.sql, statement.arguments
-        end
-        Placeholders.resolve(@driver, text_of(statement), arguments)
       end
 
       # Whether the text has a parameter of that name.

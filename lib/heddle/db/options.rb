@@ -16,7 +16,7 @@ module Heddle
                 statement_cache_size: :count, init: :statements}.freeze
 
       # The options of {Pool} itself, which are keywords: a connection does not take them.
-      POOL = %i[size checkout_timeout idle min max_lifetime].freeze
+      POOL = %i[size checkout_timeout idle min max_lifetime multiplex].freeze
       # What other libraries call the size of a pool.
       SIZE = %i[pool pool_size max_connections].freeze
       private_constant :BOOLEANS, :SECRETS, :COMMON, :POOL, :SIZE
@@ -110,10 +110,13 @@ module Heddle
           fine ? list : wrong(name, "a statement or a Proc, or an Array of them", value)
         end
 
-        # @return [Integer] at most +most+
-        def at_most(name, value, most)
+        # @param range [Range<Integer>]
+        # @return [Integer]
+        def within(name, value, range)
           number = whole(value)
-          number&.between?(0, most) ? number : wrong(name, "a whole number from 0 to #{most}", value)
+          return number if number && range.cover?(number)
+
+          wrong(name, "a whole number from #{range.begin} to #{range.end}", value)
         end
 
         # @param words [Array<Symbol>]

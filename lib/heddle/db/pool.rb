@@ -27,10 +27,12 @@ module Heddle
       # @param min [Integer] how many connections stay open although they are unused
       # @param max_lifetime [Numeric, nil] seconds after which a connection is closed once it is unused; up to a tenth
       #   earlier, so that not all connections end at once; nil: never
+      # @param multiplex [Integer, nil] the most statements of different tasks in flight on one connection, from 1 to
+      #   100; nil: each statement has a connection of its own. For PostgreSQL, see {#query}
       # @param options see {DB.connect}
       # @raise [ArgumentError] see {DB.connect}; opens no connection yet
       def initialize(url, size: 10, checkout_timeout: (unset = true), idle: 300, min: 0,
-        max_lifetime: nil, **options)
+        max_lifetime: nil, multiplex: nil, **options)
         settings = DB.settings(url, options)
         @connect = -> { DB.connect_with(*settings) }
         @checkout_timeout = if unset
@@ -39,7 +41,8 @@ module Heddle
           Options.seconds(:checkout_timeout, checkout_timeout)
         end
         set_up(size = Options.count(:size, size), @checkout_timeout, Options.seconds(:idle, idle),
-          Options.at_most(:min, min, size), Options.seconds(:max_lifetime, max_lifetime))
+          Options.within(:min, min, 0..size), Options.seconds(:max_lifetime, max_lifetime))
+        @multiplexer = multiplexer(settings.first, multiplex) if multiplex
         @joined = {}.compare_by_identity # tasks, fibers and threads in a transaction, with its connection
       end
 
@@ -64,13 +67,29 @@ module Heddle
 
       # On a connection of the pool.
       #
+      # With +multiplex+ the statements of several tasks share a connection, in flight together, unless they may change
+      # the session or stand in a transaction. If a task's time ends first, its answer is thrown away when it comes; the
+      # server is told to stop the statement only if no other task's is in flight on that connection.
+      #
       # @return [Result] see {Connection#query}
       # @raise [PoolTimeout, PoolClosed] see {#with}
-      def query(sql, *arguments) = with { |connection| connection.query(sql, *arguments) }
+      def query(sql, *arguments)
+        (@multiplexer && multiplexed(sql, arguments)) || with { |connection| connection.query(sql, *arguments) }
+      end
       ruby2_keywords :query
 
       # @return [Hash] how many connections there are, are free, and are waited for
-      def stats = %i[connections free waiting].zip(counts).to_h
+      def stats
+        connections, free, waiting = counts
+        {connections: connections, free: free, waiting: waiting + (@multiplexer ? @multiplexer.waiting : 0)}
+      end
+
+      # @see ResourcePool#close
+      def close
+        super
+      ensure
+        @multiplexer&.refuse
+      end
 
       # Notes that a connection of the pool begins a transaction, which its holder's later calls join.
       #
@@ -98,12 +117,45 @@ module Heddle
       def writer = self
       def pool_for(_sql) = self
 
+      # ---- statements that share connections
+
+      # The most statements in flight on a connection.
+      MOST_MULTIPLEXED = 100
+      private_constant :MOST_MULTIPLEXED
+
+      def multiplexer(driver, most)
+        unless driver.respond_to?(:multiplexes?)
+          raise ArgumentError, "multiplex: is for PostgreSQL: #{driver} has one statement at a time on a connection"
+        end
+
+        Multiplexer.new(self, Options.within(:multiplex, most, 1..MOST_MULTIPLEXED))
+      end
+
+      # @return [Result, nil] nil for a statement that needs a connection of its own
+      def multiplexed(sql, arguments)
+        return if joined?
+        return if VirtualStatement === sql # each connection keeps it prepared for itself
+
+        if !(String === sql) || Hash === arguments.last
+          return unless (sample = @multiplexer.sample)
+
+          sql, arguments = sample.resolved(sql, arguments)
+        end
+        return @multiplexer.run(sql, arguments) unless (watch = QueryWatch.for(sql, self, DB))
+
+        value = watch.measure { @multiplexer.run(sql, arguments) }
+        watch.done(value) if value
+        value
+      end
+
       # ---- for ResourcePool
 
       def make = lend(@connect.call)
 
       # A connection that is handed over from its last user was in use just now, and needs no system call.
       def check(connection, handed_over)
+        return if @multiplexer && !connection.drop_replies
+
         lend(connection) if handed_over || connection.healthy?
       end
 
@@ -115,6 +167,7 @@ module Heddle
       # Sends many pending closes now, unless the next request of a caller can take them along.
       def reset(connection)
         leave(connection) unless @joined.empty?
+        return true if @multiplexer && connection.replies_to_drop? # by the next user
         # at_rest? asks only the client's state. Whether the socket is still open is asked at the next check-out.
         return false unless connection.at_rest? && connection.reset
 

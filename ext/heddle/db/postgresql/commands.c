@@ -3,7 +3,6 @@
 // the server are returned, not raised.
 #include "db/postgresql/commands.h"
 
-#include "db/connection.h"
 #include "db/postgresql/session.h"
 
 #include <string.h>
@@ -29,10 +28,8 @@ static void put_execution(struct postgresql_protocol *protocol, struct pg_span p
     postgresql_check(pg_put_sync(&protocol->request));
 }
 
-// Returns the text for the server. All that may raise for the caller's fault, except for a text or value that is too
-// long, comes here.
-static VALUE make_ready(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments,
-                        struct postgresql_arguments *ready)
+VALUE postgresql_make_ready(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments,
+                            struct postgresql_arguments *ready)
 {
     uint32_t parameters;
     postgresql_arguments(protocol, arguments, ready);
@@ -41,17 +38,23 @@ static VALUE make_ready(struct postgresql_protocol *protocol, VALUE sql, VALUE a
     return sql;
 }
 
-void postgresql_put_new(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments, VALUE name, uint32_t rows)
+void postgresql_put_ready(struct postgresql_protocol *protocol, VALUE sql, const struct postgresql_arguments *ready,
+                          VALUE name, uint32_t rows)
 {
-    struct postgresql_arguments ready;
-    sql = make_ready(protocol, sql, arguments, &ready);
     struct pg_span portal = NIL_P(name) ? no_name : postgresql_span_of(name);
-    postgresql_check(pg_put_parse(&protocol->request, no_name, postgresql_span_of(sql), ready.types, ready.count));
-    postgresql_put_bind(protocol, portal, no_name, &ready, NULL);
+    postgresql_check(pg_put_parse(&protocol->request, no_name, postgresql_span_of(sql), ready->types, ready->count));
+    postgresql_put_bind(protocol, portal, no_name, ready, NULL);
     postgresql_check(pg_put_describe(&protocol->request, PG_PORTAL, portal));
     postgresql_check(pg_put_execute(&protocol->request, portal, rows));
     RB_GC_GUARD(sql);
     RB_GC_GUARD(name);
+}
+
+void postgresql_put_new(struct postgresql_protocol *protocol, VALUE sql, VALUE arguments, VALUE name, uint32_t rows)
+{
+    struct postgresql_arguments ready;
+    sql = postgresql_make_ready(protocol, sql, arguments, &ready);
+    postgresql_put_ready(protocol, sql, &ready, name, rows);
     RB_GC_GUARD(ready.holder);
 }
 
@@ -91,7 +94,7 @@ static VALUE parameter_types_body(struct db_exchange *exchange)
     struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
     struct postgresql_arguments ready;
-    VALUE sql = make_ready(protocol, exchange->arguments[0], exchange->arguments[1], &ready);
+    VALUE sql = postgresql_make_ready(protocol, exchange->arguments[0], exchange->arguments[1], &ready);
     VALUE prepared = postgresql_prepared_new(protocol, sql, ready.types, ready.count);
     struct postgresql_statement *statement = postgresql_statement_of(prepared);
     statement->id = UNNAMED;
@@ -234,7 +237,7 @@ static VALUE run_named_body(struct db_exchange *exchange)
     struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
     struct postgresql_arguments ready;
-    VALUE sql = make_ready(protocol, exchange->arguments[0], exchange->arguments[1], &ready);
+    VALUE sql = postgresql_make_ready(protocol, exchange->arguments[0], exchange->arguments[1], &ready);
     VALUE prepared = postgresql_prepared_new(protocol, rb_str_new_frozen(sql), ready.types, ready.count);
     put_prepare(protocol, prepared);
     put_run(protocol, prepared, &ready, false);
@@ -430,18 +433,18 @@ static VALUE postgresql_load_classes(VALUE klass)
     return klass;
 }
 
-static struct db_operations operations = {.is_plain = postgresql_is_plain,
-                                          .in_transaction = postgresql_in_transaction,
-                                          .is_closed = db_protocol_is_closed,
-                                          .is_forked = db_protocol_is_forked,
-                                          .may_run = owns,
-                                          .query = run_new,
-                                          .run = postgresql_run};
+struct db_operations postgresql_operations = {.is_plain = postgresql_is_plain,
+                                              .in_transaction = postgresql_in_transaction,
+                                              .is_closed = db_protocol_is_closed,
+                                              .is_forked = db_protocol_is_forked,
+                                              .may_run = owns,
+                                              .query = run_new,
+                                              .run = postgresql_run};
 
 void postgresql_commands_define(void)
 {
     VALUE protocol = postgresql_cProtocol;
-    db_operations_of(protocol, &operations);
+    db_operations_of(protocol, &postgresql_operations);
     rb_define_singleton_method(protocol, "load_classes", postgresql_load_classes, 0);
     rb_define_singleton_method(protocol, "sanitize", sanitize, 1);
     rb_define_method(protocol, "tag=", set_tag, 1);

@@ -30,7 +30,8 @@ VALUE postgresql_exchange(struct db_exchange *exchange)
     protocol->request.length = 0;
     if (!exchange->resumes) protocol->preparing = Qnil;
     VALUE result = db_exchange_run(exchange, postgresql_exchange_ended);
-    postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
+    // Of a shared connection, whoever uses it alone does: see multiplexed.c.
+    if (!protocol->base.shared) postgresql_settle(exchange->self, exchange->bounded ? exchange->until : DEADLINE_NEVER);
     RB_GC_GUARD(result);
     RB_GC_GUARD(exchange->self);
     return result;

@@ -25,4 +25,5 @@ void Init_heddle_postgresql(void)
     postgresql_copy_out_define();
     postgresql_pipeline_define();
     postgresql_interrupted_define();
+    postgresql_multiplexed_define();
 }

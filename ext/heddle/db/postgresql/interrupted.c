@@ -15,9 +15,8 @@ static void forget_prepared(struct postgresql_protocol *protocol)
 }
 
 // Drops all that the interrupted caller had asked for, also its statement if the server has prepared one.
-static VALUE interrupted_finish_body(struct db_exchange *exchange)
+VALUE postgresql_drop_reply(struct postgresql_protocol *protocol)
 {
-    struct postgresql_protocol *protocol = exchange->protocol;
     protocol->unknown_types = protocol->waiting = protocol->wanted_texts = Qnil;
     VALUE error = Qnil;
     for (;;) {
@@ -36,6 +35,11 @@ static VALUE interrupted_finish_body(struct db_exchange *exchange)
         default: break;
         }
     }
+}
+
+static VALUE interrupted_finish_body(struct db_exchange *exchange)
+{
+    return postgresql_drop_reply(exchange->protocol);
 }
 
 /* @api private protocol.finish_reply -> ServerError or nil. Reads the rest of an interrupted reply; returns its error.

@@ -85,13 +85,24 @@ static bool decided(VALUE value)
            RB_TYPE_P(value, T_BIGNUM) || rb_obj_class(value) == rb_cTime;
 }
 
+static bool all_decided(VALUE arguments)
+{
+    for (long i = 0; i < RARRAY_LEN(arguments); i++)
+        if (!decided(RARRAY_AREF(arguments, i))) return false;
+    return true;
+}
+
+bool postgresql_arguments_doubtful(VALUE protocol, VALUE arguments)
+{
+    if (all_decided(arguments)) return false;
+    return RTEST(rb_funcall(mParameters, rb_intern("doubtful?"), 2, protocol, arguments));
+}
+
 VALUE postgresql_settled(VALUE protocol, VALUE sql, VALUE arguments, VALUE prepared)
 {
     Check_Type(arguments, T_ARRAY);
-    for (long i = 0; i < RARRAY_LEN(arguments); i++)
-        if (!decided(RARRAY_AREF(arguments, i)))
-            return rb_funcall(mParameters, id_settled, 4, protocol, sql, arguments, prepared);
-    return arguments;
+    if (all_decided(arguments)) return arguments;
+    return rb_funcall(mParameters, id_settled, 4, protocol, sql, arguments, prepared);
 }
 
 void postgresql_arguments(struct postgresql_protocol *protocol, VALUE arguments, struct postgresql_arguments *ready)

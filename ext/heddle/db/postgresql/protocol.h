@@ -1,8 +1,8 @@
 // A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. protocol.c has the
 // messages, sql.c what the text of a statement says, parameters.c and values.c what goes in and comes out, results.c
-// whole replies, login.c, session.c, commands.c, pipeline.c, copy.c and interrupted.c the methods of
-// Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one that calls it. Ruby decides what is
-// asked when (lib/heddle/db/postgresql).
+// whole replies, multiplexed.c statements of several tasks in flight, login.c, session.c, commands.c, pipeline.c, copy.c
+// and interrupted.c the methods of Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one that
+// calls it. Ruby decides what is asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_DB_POSTGRESQL_PROTOCOL_H
 #define HEDDLE_DB_POSTGRESQL_PROTOCOL_H
 
@@ -60,6 +60,7 @@ struct postgresql_protocol {
     struct pg_buffer looked; // a copy of the text that was looked at last: a statement is looked at several times
     struct pg_sql look;      // what it says
     bool looked_backslashes; // as `backslashes` was then
+    size_t left;             // bytes of a large message whose reader was interrupted
     uint32_t names;          // statements that were ever prepared
     char tag[17];            // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;
@@ -176,6 +177,9 @@ VALUE postgresql_settled(VALUE protocol, VALUE sql, VALUE arguments, VALUE prepa
 void postgresql_put_bind(struct postgresql_protocol *protocol, struct pg_span portal, struct pg_span statement,
                          const struct postgresql_arguments *ready, const uint32_t *types);
 
+// Whether postgresql_settled may ask the server. May run Ruby code.
+bool postgresql_arguments_doubtful(VALUE protocol, VALUE arguments);
+
 // ---- columns.c
 
 struct postgresql_column {
@@ -250,6 +254,11 @@ void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);
 // error only the results before it; `error` gets it, nil for none.
 VALUE postgresql_read_results(struct postgresql_protocol *protocol, size_t count, VALUE *error);
 
+// ---- interrupted.c
+
+// Reads the rest of a reply that nobody waits for any more. Returns its error, or nil.
+VALUE postgresql_drop_reply(struct postgresql_protocol *protocol);
+
 // ---- sql.c
 
 // A statement's text as a frozen String in UTF-8 or binary. Raises TypeError, EncodingError.
@@ -276,6 +285,7 @@ void postgresql_sql_define(void);
 void postgresql_copy_define(void);
 void postgresql_pipeline_define(void);
 void postgresql_interrupted_define(void);
+void postgresql_multiplexed_define(void);
 
 // Looks up the classes of Ruby that values are made of, once they are loaded.
 void postgresql_parameters_load_classes(void);

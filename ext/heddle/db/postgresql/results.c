@@ -375,7 +375,8 @@ static void read_reply(struct postgresql_protocol *protocol, struct reply *reply
 {
     if (!protocol->base.owed) rb_raise(rb_eRuntimeError, "no reply is owed");
     // If the server owes only this answer, its reply to a cancel ends where the answer ends.
-    stream_set_resumable(stream_of(protocol->base.stream), protocol->base.owed == 1 && !postgresql_in_copy(protocol));
+    bool only = protocol->base.owed == 1 && !postgresql_in_copy(protocol);
+    stream_set_resumable(stream_of(protocol->base.stream), only || protocol->base.shared);
     while (read_message(protocol, reply))
         continue;
     if (reply->fatal) return; // no ReadyForQuery will come

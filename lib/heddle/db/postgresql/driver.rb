@@ -35,6 +35,9 @@ module Heddle
           # @raise [ArgumentError]
           def settings(url, options) = Settings.of(url, options)
 
+          # Says that statements of several tasks may be in flight, see {Pool#query}.
+          def multiplexes? = true
+
           # @param options see {.settings}
           # @return [Driver]
           def connect(**options) = new(options)
@@ -316,6 +319,24 @@ module Heddle
           @login.speak_of_intervals # which the startup message cannot set
           @touched = @called = false
           true
+        end
+
+        # ---- statements of several tasks
+
+        # @return [Boolean] whether the server owes answers that nobody waits for
+        def replies_to_drop? = @protocol.owes_to_nobody? && !closed?
+
+        # @return [Boolean] whether no such answer is left. Otherwise the connection is closed, and the server told to
+        #   stop what it does for it
+        def drop_replies
+          Heddle.deadline(LAST_ANSWER) { @protocol.drop_replies } if replies_to_drop?
+          dropped = !closed?
+        rescue DeadlineExceeded, IOError, SystemCallError, OpenSSL::SSL::SSLError
+          raise if Heddle.remaining&.zero?
+
+          false
+        ensure
+          abandon(false) unless dropped
         end
 
         # ---- life
