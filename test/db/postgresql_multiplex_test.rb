@@ -286,6 +286,17 @@ class PostgreSQLMultiplexTest < Minitest::Test
     end
   end
 
+  # Nobody waits for a connection that another task was to open.
+  def test_a_server_that_is_not_there
+    port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+    Heddle.run do
+      pool = DB::Pool.new("postgresql://me@127.0.0.1:#{port}/base", size: 2, multiplex: 4, checkout_timeout: 30)
+      all = Heddle.deadline(10) { answers(1..9) { |n| pool.query("select ?::int", n) } }
+      assert_equal [Errno::ECONNREFUSED], all.map(&:class).uniq
+      assert_equal({connections: 0, free: 0, waiting: 0}, pool.stats)
+    end
+  end
+
   def test_a_pool_that_is_closed
     with_pool(multiplex: 1) do |pool|
       tasks = nil

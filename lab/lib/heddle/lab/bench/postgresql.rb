@@ -7,9 +7,9 @@ module Heddle
       class PostgreSQL < Queries
         bench "postgresql",
           about: "clients of PostgreSQL: new statements, kept ones, rows, pipelines, COPY, a pool shared by tasks",
-          kinds: {"heddle" => :none, "pg" => :none, "sequel" => :none, "sequel_heddle" => :none,
-                  "racket" => :none},
-          default_models: %w[heddle pg sequel sequel_heddle racket],
+          kinds: {"heddle" => :none, "heddle_multiplexed" => :none, "pg" => :none, "sequel" => :none,
+                  "sequel_heddle" => :none, "racket" => :none},
+          default_models: %w[heddle heddle_multiplexed pg sequel sequel_heddle racket],
           peers: %w[pg sequel racket]
 
         OPERATIONS = {
@@ -23,12 +23,16 @@ module Heddle
           "copy_raw" => ["COPY in, such a row as ready-made text", 1_000_000],
           "copy_binary" => ["COPY in, binary, each such row", 1_000_000],
           "copy_raw_binary" => ["COPY in, binary, such a row ready-made", 1_000_000],
-          "pool" => ["100 tasks, one query each, a pool of 10", 10_000]
+          "pool" => ["100 tasks, one query each, a pool of 10", 10_000],
+          "pool_far" => ["100 tasks, one query each, 10 ms away", 3000]
         }.freeze
-        MODELS = {"prepared" => %w[heddle pg], "single" => %w[heddle pg], "pipeline" => %w[heddle pg],
-                  "copy" => %w[heddle pg], "copy_raw" => %w[heddle pg], "copy_binary" => %w[heddle pg],
-                  "copy_raw_binary" => %w[heddle pg], "pool" => %w[heddle pg sequel sequel_heddle]}.freeze
-        private_constant :OPERATIONS, :MODELS
+        EVERYWHERE = %w[heddle pg sequel sequel_heddle racket].freeze
+        MODELS = {"new" => EVERYWHERE, "kept" => EVERYWHERE, "rows" => EVERYWHERE, "prepared" => %w[heddle pg],
+                  "single" => %w[heddle pg], "pipeline" => %w[heddle pg], "copy" => %w[heddle pg],
+                  "copy_raw" => %w[heddle pg], "copy_binary" => %w[heddle pg], "copy_raw_binary" => %w[heddle pg],
+                  "pool" => %w[heddle heddle_multiplexed pg sequel sequel_heddle],
+                  "pool_far" => %w[heddle heddle_multiplexed]}.freeze
+        private_constant :OPERATIONS, :EVERYWHERE, :MODELS
 
         # @see Bench#params
         def params(bench_case) = super.merge("socket" => File.join(@server.socket_dir, ".s.PGSQL.#{@server.port}"))
@@ -46,6 +50,8 @@ module Heddle
             "BasicTypeMapForResults, as Heddle's are typed; COPY by put_copy_data with its encoders; ready-made " \
             "rows, by copy.write and put_copy_data, show what the server takes by itself; its " \
             "pool is the gem connection_pool, with the tasks in Heddle's loop",
+            "heddle_multiplexed: the statements of all tasks in flight at once; 10 ms away, behind a proxy, on 2 " \
+            "connections instead of 10",
             "sequel: over pg, sequel_heddle: over Heddle; values of new SQL are pasted into it, a kept statement is " \
             "prepared; rows are Hashes; its own pool, with heddle/sequel",
             "racket: its db library over the UNIX socket (its SCRAM and OpenSSL 3 do not fit), in a process that " \

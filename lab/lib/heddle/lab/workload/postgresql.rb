@@ -2,6 +2,7 @@
 
 require "heddle/lab/workload/queries"
 require "heddle/lab/workload/racket_program"
+require "heddle/lab/shaping_proxy"
 
 module Heddle
   module Lab
@@ -15,15 +16,17 @@ module Heddle
           "timestamp '2024-01-01' + n * interval '1 second' as at from generate_series(1, 1000) as n"
         TASKS = 100
         POOL = 10
+        FEW = 2
+        FAR = 0.01
         COPIED = Array.new(1000) { |n| [n, "name of row #{n}".freeze, n / 8.0].freeze }.freeze
         BINARY_HEADER = "PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".b.freeze
         BINARY_TRAILER = "\xff\xff".b.freeze
-        private_constant :ROWS, :TASKS, :POOL, :COPIED, :BINARY_HEADER, :BINARY_TRAILER
+        private_constant :ROWS, :TASKS, :POOL, :FEW, :FAR, :COPIED, :BINARY_HEADER, :BINARY_TRAILER
 
         # @see Workload#prepare
         def prepare
           return [RacketProgram.version] if @kind == "racket"
-          return load_heddle if @kind == "heddle"
+          return load_heddle if @kind.start_with?("heddle")
           return [load_gem("sequel"), *load_heddle] if @kind == "sequel_heddle"
 
           gems = [load_gem("pg")]
@@ -38,8 +41,8 @@ module Heddle
         def perform(meter)
           return racket(meter) if @kind == "racket"
 
-          type = {"heddle" => HeddleClient, "pg" => PGClient, "sequel" => SequelClient,
-                  "sequel_heddle" => SequelHeddleClient}.fetch(@kind)
+          type = {"heddle" => HeddleClient, "heddle_multiplexed" => MultiplexedClient, "pg" => PGClient,
+                  "sequel" => SequelClient, "sequel_heddle" => SequelHeddleClient}.fetch(@kind)
           @client = type.new(@params.fetch("url"), @params["operation"])
           super
         end
@@ -103,9 +106,21 @@ module Heddle
           check(@client.count("copied"), turns * COPIED.size)
         end
 
-        def pool(meter)
+        # The proxy delays the replies. The slower of the tasks decide, since a turn ends with the last of them.
+        def pool_far(meter)
+          uri = URI(url = @params.fetch("url"))
+          proxy = ShapingProxy.new("#{uri.host}:#{uri.port}", delay: FAR)
+          @client = @client.class.new(url.sub(":#{uri.port}", ":#{proxy.port}"), "pool_far")
+          in_pool(meter, (@kind == "heddle") ? POOL : FEW)
+        ensure
+          proxy&.stop
+        end
+
+        def pool(meter) = in_pool(meter, POOL)
+
+        def in_pool(meter, size)
           turns = @params.fetch("count") / TASKS
-          query = @client.pool(POOL)
+          query = @client.pool(size)
           Heddle.run do
             once = -> { Array.new(TASKS) { |n| Heddle.spawn { check(query.call(n), n) } }.each(&:value) }
             once.call

@@ -54,12 +54,17 @@ module Heddle
             @db.copy_in("copy #{table} from stdin#{form}") { |copy| pieces.each { |bytes| copy.write(bytes) } }
           end
 
-          def pool(size)
-            pool = Heddle::DB::Pool.new(@url, size: size, timeout: 30)
+          def pool(size, **options)
+            pool = Heddle::DB::Pool.new(@url, size: size, timeout: 30, **options)
             ->(number) { pool.query_value("select $1::int", number) }
           end
         end
-        private_constant :HeddleClient
+
+        # The same, with the statements of all tasks in flight at once.
+        class MultiplexedClient < HeddleClient
+          def pool(size) = super(size, multiplex: TASKS / size)
+        end
+        private_constant :HeddleClient, :MultiplexedClient
       end
     end
   end
