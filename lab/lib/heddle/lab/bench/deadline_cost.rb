@@ -56,7 +56,7 @@ module Heddle
 
         # @see Bench#title
         def title
-          "A limit that is not reached: Heddle.deadline(1), Timeout.timeout(1), the same through heddle/timeout"
+          "A limit that is not reached: Heddle.deadline(10), Timeout.timeout(10), the same through heddle/timeout"
         end
 
         # @see Bench#tables

@@ -14,7 +14,8 @@ module Heddle
         VALUE = "x" * 100
         REPLY = "VALUE #{KEY} 0 100\r\n#{VALUE}\r\nEND\r\n"
         WITHIN_ONE = 1000 # sleeps
-        private_constant :KEY, :VALUE, :REPLY, :WITHIN_ONE
+        LIMIT = 10 # seconds, which no block reaches on a busy machine either
+        private_constant :KEY, :VALUE, :REPLY, :WITHIN_ONE, :LIMIT
 
         # @see Workload#prepare
         def prepare
@@ -35,8 +36,8 @@ module Heddle
         def limit(&block)
           case @kind
           when "none" then yield
-          when "deadline" then Heddle.deadline(1, &block)
-          else ::Timeout.timeout(1, &block)
+          when "deadline" then Heddle.deadline(LIMIT, &block)
+          else ::Timeout.timeout(LIMIT, &block)
           end
         end
 
