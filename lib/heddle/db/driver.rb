@@ -311,6 +311,15 @@ module Heddle
         #   rows) or ServerError
         def copy_out(sql, raw:) = raise(NotImplementedError)
 
+        # Where statements of several tasks are in flight (the class has +multiplexes?+ then, see {Pool#query}).
+        # @return [Boolean] whether the server owes answers that nobody waits for any more
+        def replies_to_drop? = raise(NotImplementedError)
+
+        # Reads such answers, if they come soon; else closes the connection, and has the server stop what it does for
+        # it.
+        # @return [Boolean] whether none is left
+        def drop_replies = raise(NotImplementedError)
+
         # Waits for a notification, see {Listening}. A driver with this method has the next four, too.
         # @param seconds [Numeric, nil] 0: takes what has come
         # @return [Object, nil, ServerError] nil when the time is over

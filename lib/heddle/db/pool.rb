@@ -125,7 +125,8 @@ module Heddle
 
       def multiplexer(driver, most)
         unless driver.respond_to?(:multiplexes?)
-          raise ArgumentError, "multiplex: is for PostgreSQL: #{driver} has one statement at a time on a connection"
+          raise ArgumentError, "multiplex: is not for this database: #{driver} has one statement at a time in flight " \
+            "on a connection"
         end
 
         Multiplexer.new(self, Options.within(:multiplex, most, 1..MOST_MULTIPLEXED))

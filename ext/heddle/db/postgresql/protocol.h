@@ -1,8 +1,8 @@
 // A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. protocol.c has the
 // messages, sql.c what the text of a statement says, parameters.c and values.c what goes in and comes out, results.c
-// whole replies, multiplexed.c statements of several tasks in flight, login.c, session.c, commands.c, pipeline.c, copy.c
-// and interrupted.c the methods of Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one that
-// calls it. Ruby decides what is asked when (lib/heddle/db/postgresql).
+// whole replies, multiplexed.c statements of several tasks in flight, login.c, session.c, commands.c, pipeline.c,
+// copy.c and interrupted.c the methods of Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one
+// that calls it. Ruby decides what is asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_DB_POSTGRESQL_PROTOCOL_H
 #define HEDDLE_DB_POSTGRESQL_PROTOCOL_H
 

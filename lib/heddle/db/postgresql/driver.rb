@@ -323,11 +323,8 @@ module Heddle
 
         # ---- statements of several tasks
 
-        # @return [Boolean] whether the server owes answers that nobody waits for
         def replies_to_drop? = @protocol.owes_to_nobody? && !closed?
 
-        # @return [Boolean] whether no such answer is left. Otherwise the connection is closed, and the server told to
-        #   stop what it does for it
         def drop_replies
           Heddle.deadline(LAST_ANSWER) { @protocol.drop_replies } if replies_to_drop?
           dropped = !closed?
