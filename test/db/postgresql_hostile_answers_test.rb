@@ -54,6 +54,34 @@ class PostgreSQLHostileAnswersTest < Minitest::Test
     end
   end
 
+  # One Sync has one answer: with another the next task would get what is not its own.
+  def test_two_answers_for_one_of_statements_that_share_a_connection
+    [M["Z", "I"] + answer_of(23, INT4), answer_of(23, INT4) + answer_of(23, INT4)].each do |answers|
+      play = proc do |peer|
+        peer.startup
+        peer.raw(LOGIN)
+        end_of_request(peer)
+        peer.raw(answers)
+        peer.read
+      end
+      S.play(play) do |server|
+        Heddle.run do
+          pool = DB::Pool.new(server.url, size: 1, multiplex: 4, timeout: 10, kill_queries: false)
+          tasks = Array.new(3) do
+            Heddle.spawn do
+              pool.query_value("select 1")
+            rescue DB::Error => error
+              error.class
+            end
+          end
+          assert_empty tasks.map(&:value) - [1, DB::ProtocolError, DB::ConnectionLost]
+          assert_operator tasks.map(&:value).count(1), :<=, 2
+          pool.close
+        end
+      end
+    end
+  end
+
   # ---- values
 
   INT4 = [1].pack("N")

@@ -352,6 +352,7 @@ struct shared_run {
     VALUE asker;
     struct stream *stream;
     uint64_t number, begins; // of the statement on its line; of its request among the stream's bytes
+    deadline_t place_until;  // the pool's limit for a place
     deadline_t until;        // the connection's timeout
     deadline_t before;       // the stream's limit while this one reads
     unsigned forks;
@@ -380,7 +381,7 @@ static void await_place(struct shared_run *run)
 {
     struct multiplexer *multiplexer = run->multiplexer;
     struct asker *asker = asker_of(run->asker);
-    deadline_t until = deadline_in(resource_pool_of(multiplexer->pool)->wait_span);
+    deadline_t until = run->place_until;
     rb_ary_push(multiplexer->waiting, run->asker);
     while (asker->state == ASKER_WAITS && run->forks == fork_count()) {
         if (until != DEADLINE_NEVER && until <= deadline_now()) refuse_place(multiplexer, false);
@@ -396,7 +397,7 @@ static void open_line(struct shared_run *run)
     int state = 0;
     VALUE object = line_new();
     asker_of(run->asker)->borrows = true;
-    VALUE lease = resource_pool_borrow(multiplexer->pool);
+    VALUE lease = resource_pool_borrow(multiplexer->pool, run->place_until);
     struct line *line = line_of(object);
     RB_OBJ_WRITE(object, &line->lease, lease);
     run->forks = fork_count(); // what makes a connection may have forked
@@ -429,6 +430,7 @@ static void take_place(struct shared_run *run)
     struct multiplexer *multiplexer = run->multiplexer;
     struct asker *asker = asker_of(run->asker);
     if (resource_pool_of(multiplexer->pool)->semaphore.closed) refuse_place(multiplexer, true);
+    run->place_until = deadline_in(resource_pool_of(multiplexer->pool)->wait_span);
     bool first = true;
     for (long i = 0; i < RARRAY_LEN(multiplexer->waiting) && first; i++)
         first = asker_of(RARRAY_AREF(multiplexer->waiting, i))->thread != asker->thread;

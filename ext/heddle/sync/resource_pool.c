@@ -386,11 +386,11 @@ static VALUE resource_lease_use(struct resource_lease *lease)
 }
 
 // Returns whether the lease has a resource. #exhausted raises, but a program's own may not.
-static bool resource_lease_obtain(struct resource_lease *lease, VALUE *otherwise)
+static bool resource_lease_obtain(struct resource_lease *lease, deadline_t until, VALUE *otherwise)
 {
     enum semaphore_answer answer;
     do {
-        answer = resource_lease_permit(lease, DEADLINE_NEVER);
+        answer = resource_lease_permit(lease, until);
         if (answer == SEMAPHORE_LATE) deadline_check(); // a deadline around the call has passed, too
         if (lease->permit) continue;
         VALUE closed = answer == SEMAPHORE_CLOSED ? Qtrue : Qfalse;
@@ -404,28 +404,36 @@ static VALUE resource_pool_lend(VALUE argument)
 {
     struct resource_lease *lease = (struct resource_lease *)argument;
     VALUE otherwise;
-    return resource_lease_obtain(lease, &otherwise) ? resource_lease_use(lease) : otherwise;
+    return resource_lease_obtain(lease, DEADLINE_NEVER, &otherwise) ? resource_lease_use(lease) : otherwise;
 }
 
-static VALUE resource_lease_obtain_body(VALUE lease)
+struct resource_borrowing {
+    struct resource_lease *lease;
+    deadline_t until;
+};
+
+static VALUE resource_borrow_body(VALUE argument)
 {
+    const struct resource_borrowing *borrowing = (const struct resource_borrowing *)argument;
     VALUE otherwise;
-    resource_lease_obtain((struct resource_lease *)lease, &otherwise);
+    resource_lease_obtain(borrowing->lease, borrowing->until, &otherwise);
     return Qnil;
 }
 
-static VALUE resource_lease_unless_ready(VALUE lease)
+static VALUE resource_borrow_end(VALUE argument)
 {
-    if (!((struct resource_lease *)lease)->ready) resource_lease_end((struct resource_lease *)lease, false);
+    struct resource_lease *lease = ((const struct resource_borrowing *)argument)->lease;
+    if (!lease->ready) resource_lease_end(lease, false);
     return Qnil;
 }
 
-VALUE resource_pool_borrow(VALUE pool)
+VALUE resource_pool_borrow(VALUE pool, deadline_t until)
 {
     struct resource_lease *lease;
     VALUE kept = TypedData_Make_Struct(rb_cObject, struct resource_lease, &resource_lease_type, lease);
     *lease = (struct resource_lease){.pool = resource_pool_of(pool), .resource.object = Qnil};
-    rb_ensure(resource_lease_obtain_body, (VALUE)lease, resource_lease_unless_ready, (VALUE)lease);
+    struct resource_borrowing borrowing = {lease, until};
+    rb_ensure(resource_borrow_body, (VALUE)&borrowing, resource_borrow_end, (VALUE)&borrowing);
     RB_GC_GUARD(pool);
     RB_GC_GUARD(kept);
     return kept;

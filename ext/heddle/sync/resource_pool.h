@@ -75,8 +75,9 @@ void resource_lease_end(struct resource_lease *lease, bool keep);
 
 // ---- for an object of the class ResourcePool: a lease that no block bounds
 
-// Waits for a resource. Returns the lease, which lasts until it is given back; raises what ResourcePool#with does.
-VALUE resource_pool_borrow(VALUE pool);
+// Waits for a resource until `until`, but no longer than the pool's wait_span. Returns the lease, which lasts until it
+// is given back; raises what ResourcePool#with does.
+VALUE resource_pool_borrow(VALUE pool, deadline_t until);
 VALUE resource_lease_object(VALUE lease);
 void resource_lease_give_back(VALUE lease);
 

@@ -53,9 +53,13 @@ static bool ask(VALUE self, VALUE sql, VALUE arguments, const bool *refused, uin
     return true;
 }
 
+// One result or an error, and nothing else: what a server sends beyond that would be taken for another task's answer.
 static VALUE answer_body(struct db_exchange *exchange)
 {
-    return postgresql_read_result(exchange->protocol, NULL, Qnil, Qnil);
+    VALUE error, results = postgresql_read_results(exchange->protocol, 1, &error);
+    VALUE answer = NIL_P(error) ? rb_ary_entry(results, 0) : error;
+    RB_GC_GUARD(results);
+    return answer;
 }
 
 static VALUE answer(VALUE self)
