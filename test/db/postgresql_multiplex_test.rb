@@ -440,6 +440,15 @@ class PostgreSQLMultiplexTest < Minitest::Test
     pool&.close
   end
 
+  # One thread's opening fails while those of the other wait in front.
+  def test_loops_of_several_threads_without_a_server
+    port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+    pool = DB::Pool.new("postgresql://me@127.0.0.1:#{port}/base", size: 1, multiplex: 4, checkout_timeout: 30)
+    threads = Array.new(3) { Thread.new { Heddle.run { answers(1..6) { |n| pool.query("select ?::int", n) } } } }
+    all = threads.flat_map { |thread| thread.join(20)&.value.to_a }
+    assert_equal [Errno::ECONNREFUSED] * 18, all.map(&:class)
+  end
+
   def test_a_child_of_fork
     with_pool do |pool|
       tasks = spawn_all(1..4) { |n| pool.query_value(SLOW, n.to_s) }

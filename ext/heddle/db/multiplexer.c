@@ -303,6 +303,18 @@ static bool asker_serve(struct multiplexer *multiplexer, VALUE object)
     return true;
 }
 
+// Whether tasks of another thread may wait, too: they do so only where their thread has a line, or opens one, or where
+// this thread's last line or opening has just ended.
+static bool others_share(const struct multiplexer *multiplexer, VALUE thread)
+{
+    if (rb_thread_current() != thread) return true;
+    for (long i = 0; i < RARRAY_LEN(multiplexer->lines); i++)
+        if (line_of(RARRAY_AREF(multiplexer->lines, i))->thread != thread) return true;
+    for (long i = 0; i < RARRAY_LEN(multiplexer->opening); i++)
+        if (asker_of(RARRAY_AREF(multiplexer->opening, i))->thread != thread) return true;
+    return false;
+}
+
 // Serves those who wait, in their order; those of one thread do not overtake each other.
 static void serve_waiting(struct multiplexer *multiplexer, int *state)
 {
@@ -314,6 +326,7 @@ static void serve_waiting(struct multiplexer *multiplexer, int *state)
         if (resource_pool_of(multiplexer->pool)->semaphore.closed) {
             asker->state = ASKER_REFUSED;
         } else if (asker->thread == stuck || !asker_serve(multiplexer, object)) {
+            if (stuck != asker->thread && !others_share(multiplexer, asker->thread)) return;
             stuck = asker->thread;
             i++;
             continue;
