@@ -79,7 +79,7 @@ packages_to_change=(ccache clang musl-tools procps strace)
 packages_to_test=("${packages_to_change[@]}" libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev
   libmariadb-dev mariadb-server-core mariadb-client-core postgresql pgbouncer memcached redis-server openssl curl
   util-linux valgrind debootstrap debian-archive-keyring libsqlite3-dev unixodbc unixodbc-dev libsqliteodbc odbc-mariadb
-  odbc-postgresql tdsodbc nginx-light)
+  odbc-postgresql tdsodbc nginx-light golang-go python3-aiohttp python3-asyncpg python3-uvloop)
 
 # Node.js often comes from elsewhere than Debian, with npm in it.
 install_node() {

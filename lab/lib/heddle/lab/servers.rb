@@ -2,6 +2,7 @@
 
 require "heddle/core/clock"
 require "json"
+require "open3"
 require "socket"
 require_relative "server_process"
 
@@ -85,6 +86,18 @@ module Heddle
             File.rename(partial, final)
           end
           final
+        end
+
+        # The folder of a package of Node.js, which npm installs at the first use.
+        def node_package(name, version)
+          cached("#{name}-#{version}") do |folder|
+            npm = find_program("npm") || raise(Unavailable, "npm is not installed (Debian package npm)")
+            output, status = Open3.capture2e("timeout", "300", npm, "install", "--prefix", folder, "--ignore-scripts",
+              "--no-audit", "--no-fund", "#{name}@#{version}")
+            unless status.success?
+              raise Unavailable, "#{name} is not installed, and npm could not install #{name}@#{version}: #{output}"
+            end
+          end
         end
 
         private

@@ -7,16 +7,20 @@ module Heddle
     class Bench
       # The table of 2009: many requests by unmodified Net::HTTP, all at once, to a server that answers late.
       class Delay < Bench
+        # Clients of other languages, measured only when asked for.
+        LANGUAGES = %w[go go-kept aiohttp aiohttp-kept undici undici-kept].freeze
+        private_constant :LANGUAGES
+
         bench "delay",
           about: "many requests at once by unmodified Net::HTTP to a server that answers late",
           kinds: {"blocking" => :none, "threads" => :optional, "heddle" => :none,
                   "heddle-net_http" => :none, "heddle-kept" => :none, "heddle-raw" => :none, "pool" => :required,
                   "processes" => :required,
                   "async" => :none, "async-raw" => :none, "heddle_async" => :none, "carbon_fiber" => :none,
-                  "uringmachine" => :none, "wrk" => :none},
+                  "uringmachine" => :none, "wrk" => :none, **LANGUAGES.to_h { |name| [name, :none] }},
           default_models: %w[blocking threads threads:100 heddle heddle-net_http heddle-kept heddle-raw pool:1000
             async async-raw carbon_fiber uringmachine wrk],
-          peers: %w[async async-raw carbon_fiber uringmachine wrk]
+          peers: %w[async async-raw carbon_fiber uringmachine wrk] + LANGUAGES
 
         # The most seconds that a model without concurrency may take for a cell; longer times are extrapolated.
         PATIENCE = 2.0

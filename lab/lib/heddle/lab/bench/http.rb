@@ -18,10 +18,14 @@ module Heddle
           excon typhoeus async-http rfuzz
           raw curl].freeze
 
+        # Clients of other languages, for small requests, measured only when asked for.
+        LANGUAGES = %w[go aiohttp undici].freeze
+
         bench "http",
           about: "what HTTP clients spend on large bodies from five sites and at full speed, and on small requests",
-          kinds: IMPLEMENTATIONS.to_h { |name| [name, :none] }, default_models: IMPLEMENTATIONS, default_rounds: 3,
-          peers: %w[net-http-persistent curb httpx http.rb excon typhoeus async-http rfuzz curl]
+          kinds: (IMPLEMENTATIONS + LANGUAGES).to_h { |name| [name, :none] },
+          default_models: IMPLEMENTATIONS, default_rounds: 3,
+          peers: %w[net-http-persistent curb httpx http.rb excon typhoeus async-http rfuzz curl] + LANGUAGES
 
         transferred = ->(m) { m["bytes"] if m["bytes"].to_i.positive? && m["small"].nil? }
         small = ->(m) { m["operations"] if m["small"] && m["operations"].positive? }
@@ -34,7 +38,7 @@ module Heddle
         PER_REQUEST = Metric.new(key: :per_request, title: "CPU µs per request", better: :lower,
           value: ->(m) { small.call(m)&.then { |count| m["cpu"] * 1e6 / count } })
         OBJECTS = Metric.new(key: :objects, title: "Objects per request", better: :lower,
-          value: ->(m) { small.call(m)&.then { |count| m["allocations"] / count.to_f } })
+          value: ->(m) { small.call(m)&.then { |count| m["allocations"]&./(count.to_f) } })
         REQUESTS = Metric.new(key: :requests, title: "Requests a second", better: :higher,
           value: ->(m) { small.call(m)&.then { |count| count / m["wall"] } })
         private_constant :PERCENT, :PER_GB, :SPEED, :PER_REQUEST, :OBJECTS, :REQUESTS

@@ -8,9 +8,9 @@ module Heddle
         bench "postgresql",
           about: "clients of PostgreSQL: new statements, kept ones, rows, pipelines, COPY, a pool shared by tasks",
           kinds: {"heddle" => :none, "heddle_multiplexed" => :none, "pg" => :none, "sequel" => :none,
-                  "sequel_heddle" => :none, "racket" => :none},
+                  "sequel_heddle" => :none, "racket" => :none, "asyncpg" => :none, "postgres.js" => :none},
           default_models: %w[heddle heddle_multiplexed pg sequel sequel_heddle racket],
-          peers: %w[pg sequel racket]
+          peers: %w[pg sequel racket asyncpg postgres.js]
 
         OPERATIONS = {
           "new" => ["new SQL with an argument", 5000],
@@ -27,12 +27,14 @@ module Heddle
           "pool_far" => ["100 tasks, one query each, 10 ms away", 3000]
         }.freeze
         EVERYWHERE = %w[heddle pg sequel sequel_heddle racket].freeze
-        MODELS = {"new" => EVERYWHERE, "kept" => EVERYWHERE, "rows" => EVERYWHERE, "prepared" => %w[heddle pg],
+        LANGUAGES = %w[asyncpg postgres.js].freeze
+        MODELS = {"new" => EVERYWHERE, "kept" => EVERYWHERE + LANGUAGES, "rows" => EVERYWHERE + LANGUAGES,
+                  "prepared" => %w[heddle pg],
                   "single" => %w[heddle pg], "pipeline" => %w[heddle pg], "copy" => %w[heddle pg],
                   "copy_raw" => %w[heddle pg], "copy_binary" => %w[heddle pg], "copy_raw_binary" => %w[heddle pg],
-                  "pool" => %w[heddle heddle_multiplexed pg sequel sequel_heddle],
+                  "pool" => %w[heddle heddle_multiplexed pg sequel sequel_heddle] + LANGUAGES,
                   "pool_far" => %w[heddle heddle_multiplexed]}.freeze
-        private_constant :OPERATIONS, :EVERYWHERE, :MODELS
+        private_constant :OPERATIONS, :EVERYWHERE, :LANGUAGES, :MODELS
 
         # @see Bench#params
         def params(bench_case) = super.merge("socket" => File.join(@server.socket_dir, ".s.PGSQL.#{@server.port}"))
@@ -55,7 +57,8 @@ module Heddle
             "sequel: over pg, sequel_heddle: over Heddle; values of new SQL are pasted into it, a kept statement is " \
             "prepared; rows are Hashes; its own pool, with heddle/sequel",
             "racket: its db library over the UNIX socket (its SCRAM and OpenSSL 3 do not fit), in a process that " \
-            "measures itself"]
+            "measures itself, as do asyncpg with uvloop, whose pool resets each connection that it takes back, and " \
+            "postgres.js, which pipelines the pool's queries"]
           usual_tables(summary, notes)
         end
 

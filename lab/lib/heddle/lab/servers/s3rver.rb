@@ -23,7 +23,7 @@ module Heddle
 
         def check
           @node = program("node", "nodejs", package: "nodejs")
-          @script = File.join(package, "node_modules", "s3rver", "bin", "s3rver.js")
+          @script = File.join(Servers.node_package("s3rver", VERSION), "node_modules", "s3rver", "bin", "s3rver.js")
         end
 
         def command
@@ -34,18 +34,6 @@ module Heddle
         def prepare = FileUtils.mkdir_p(File.join(dir, "data"))
 
         def ready? = answers?("GET /#{BUCKET} HTTP/1.0\r\nHost: #{host}\r\n\r\n", %r{\AHTTP/1\.1 })
-
-        def package
-          Servers.cached("s3rver-#{VERSION}") do |folder|
-            npm = program("npm", package: "npm")
-            begin
-              run!(npm, "install", "--prefix", folder, "--ignore-scripts", "--no-audit",
-                "--no-fund", "s3rver@#{VERSION}", deadline: 300)
-            rescue StartFailed => e
-              raise Unavailable, "S3rver is not installed, and npm could not install s3rver@#{VERSION}: #{e.message}"
-            end
-          end
-        end
       end
     end
   end

@@ -2,6 +2,7 @@
 
 require "net/http"
 require "heddle/lab/workload"
+require "heddle/lab/workload/foreign_program"
 
 module Heddle
   module Lab
@@ -24,6 +25,8 @@ module Heddle
           @sample = @params["sample"]
           @failures = []
           @failures_lock = Thread::Mutex.new
+          @program = ForeignProgram.of(@kind)
+          return @program.versions if @program
 
           case @kind
           when "heddle", "heddle-raw", "pool", "processes" then load_heddle
@@ -41,6 +44,7 @@ module Heddle
         # @see Workload#perform
         def perform(meter)
           return meter.measure { wrk } if @kind == "wrk"
+          return meter.measure { foreign } if @program
 
           kept? ? send(way, @requests, "/#{TOGETHER}") : send(way, WARM_UP, "/0")
           @failures.clear
@@ -59,6 +63,13 @@ module Heddle
         end
 
         private
+
+        def foreign
+          base = "http://#{@host}:#{@port}"
+          warm_up = {"#{base}/0" => ForeignProgram::WARM_UPS}
+          warm_up = {"#{base}/#{TOGETHER}" => @requests, **warm_up} if kept?
+          @program.request("#{base}/#{@delay}", @requests, at_once: @requests, kept: kept?, warm_up: warm_up)
+        end
 
         # Whether Net::HTTP is also accelerated.
         def accelerated? = @kind.end_with?("-net_http") || kept?

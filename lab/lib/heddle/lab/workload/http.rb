@@ -6,6 +6,7 @@ require "tmpdir"
 require "uri"
 require "zlib"
 require "heddle/lab/workload"
+require "heddle/lab/workload/foreign_program"
 require "heddle/lab/workload/http/client"
 
 module Heddle
@@ -22,6 +23,9 @@ module Heddle
 
         # @see Workload#prepare
         def prepare
+          @program = ForeignProgram.of(@kind)
+          return @program.versions if @program
+
           Client.load(@kind)
           Client.fetch(@kind).versions
         end
@@ -146,6 +150,8 @@ module Heddle
         end
 
         def small(meter)
+          return meter.measure { foreign } if @program
+
           client = client(@params["url"])
           kind = @params["small"]
           wrong = 0
@@ -168,6 +174,14 @@ module Heddle
             end
           end
           note_trouble(meter, again: true)
+        end
+
+        def foreign
+          url, requests, kind = @params.values_at("url", "requests", "small")
+          measures = @program.request(url, requests, at_once: 1, kept: kind == "keep-alive",
+            warm_up: {URI.join(url, "/0").to_s => ForeignProgram::WARM_UPS})
+          operations, errors = measures.values_at("operations", "errors")
+          measures.merge("bytes" => 4 * operations, "small" => kind, "digest_ok" => errors.zero?)
         end
 
         # Keeps the threads that compute while the block runs.

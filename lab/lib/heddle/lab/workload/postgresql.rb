@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "heddle/lab/workload/queries"
+require "heddle/lab/workload/foreign_program"
 require "heddle/lab/workload/racket_program"
 require "heddle/lab/shaping_proxy"
 
@@ -26,6 +27,9 @@ module Heddle
         # @see Workload#prepare
         def prepare
           return [RacketProgram.version] if @kind == "racket"
+
+          @program = ForeignProgram.of(@kind)
+          return @program.versions if @program
           return load_heddle if @kind.start_with?("heddle")
           return [load_gem("sequel"), *load_heddle] if @kind == "sequel_heddle"
 
@@ -40,6 +44,7 @@ module Heddle
         # @see Workload#perform
         def perform(meter)
           return racket(meter) if @kind == "racket"
+          return meter.measure { @program.run(*@params.fetch_values("url", "operation", "count"), ROWS) } if @program
 
           type = {"heddle" => HeddleClient, "heddle_multiplexed" => MultiplexedClient, "pg" => PGClient,
                   "sequel" => SequelClient, "sequel_heddle" => SequelHeddleClient}.fetch(@kind)

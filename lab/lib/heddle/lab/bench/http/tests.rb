@@ -45,6 +45,7 @@ module Heddle
               when "curl" then !small? && params["to"] != "string" &&
                 params["from"] != "string" && params.values_at("shape", "to") != %w[gzip block]
               when "excon" then params["shape"] != "gzip" || params["to"] == "string" # it yields compressed pieces
+              when *LANGUAGES then small? && !tls?
               when "rfuzz" then !tls? && !upload? && params["shape"] != "gzip"
               else true
               end
