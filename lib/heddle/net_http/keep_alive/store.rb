@@ -60,9 +60,8 @@ module Heddle
         # @param connection [Connection] that has come
         def watch(connection)
           time, at = connection.expires_at, @sweeps_at
-          return if (watched = at && at <= time && @sweeper&.alive?)
-
-          @lock.synchronize { sweep_by(time) }
+          watched = at && at <= time && @sweeper&.alive?
+          @lock.synchronize { sweep_by(time) } unless watched # a `return` from such a body costs an object
           watched = true
         rescue ThreadError
           nil
