@@ -268,6 +268,29 @@ class PostgreSQLMultiplexTest < Minitest::Test
     end
   end
 
+  def test_a_connection_that_returns_comes_before_a_shared_one
+    with_pool(size: 2, multiplex: 1) do |pool|
+      returns = Queue.new
+      whole = Heddle.spawn { pool.with { returns.pop } }
+      locked do
+        first = Heddle.spawn { pool.exec(UPDATE, 1) }
+        waiting_updates(1)
+        second = Heddle.spawn { pool.query_value("select 1") }
+        wait_until(what: "a wait for a place") { pool.stats[:waiting] == 1 }
+        returns << nil
+        whole.value
+        assert_equal 1, Heddle.deadline(20) { second.value }
+        third = Heddle.spawn { pool.exec(UPDATE, 1) } # shares the other connection, which then returns
+        waiting_updates(2)
+        second = Heddle.spawn { pool.query_value("select 2") }
+        wait_until(what: "a wait for a place") { pool.stats[:waiting] == 1 }
+        third.cancel
+        assert_equal 2, Heddle.deadline(20) { second.value }
+        first.cancel
+      end
+    end
+  end
+
   # ---- the end of a connection, and of the pool
 
   def test_a_connection_that_ends

@@ -172,16 +172,6 @@ static VALUE multiplexer_allocate(VALUE klass)
     return self;
 }
 
-/* @api private Multiplexer.new(pool, most) */
-static VALUE multiplexer_initialize(VALUE self, VALUE pool, VALUE most)
-{
-    struct multiplexer *multiplexer = multiplexer_of(self);
-    resource_pool_of(pool);
-    RB_OBJ_WRITE(self, &multiplexer->pool, pool);
-    multiplexer->most = NUM2LONG(most);
-    return self;
-}
-
 static VALUE line_new(void)
 {
     struct line *line;
@@ -335,6 +325,22 @@ static void serve_waiting(struct multiplexer *multiplexer, int *state)
         join_wake_all(object, asker->sleepers, state);
         RB_GC_GUARD(object);
     }
+}
+
+// A connection of the pool is free: it comes before a place on a shared one.
+static void multiplexer_spare(VALUE self, int *state)
+{
+    serve_waiting(multiplexer_of(self), state);
+}
+
+/* @api private Multiplexer.new(pool, most) */
+static VALUE multiplexer_initialize(VALUE self, VALUE pool, VALUE most)
+{
+    struct multiplexer *multiplexer = multiplexer_of(self);
+    RB_OBJ_WRITE(self, &multiplexer->pool, pool);
+    multiplexer->most = NUM2LONG(most);
+    semaphore_listen(&resource_pool_of(pool)->semaphore, self, multiplexer_spare);
+    return self;
 }
 
 // Once nobody has a place on it, the connection returns to the pool. `state` as for protect_next.

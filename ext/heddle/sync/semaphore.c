@@ -11,12 +11,15 @@ enum { WAITER_ANSWER, WAITER_SLEEPERS };
 
 void semaphore_init(struct semaphore *semaphore, VALUE self)
 {
-    *semaphore = (struct semaphore){.self = self, .waiters = Qnil, .permits = 1, .forks = fork_count()};
+    *semaphore =
+        (struct semaphore){.self = self, .waiters = Qnil, .permits = 1, .forks = fork_count(), .listener = Qnil};
 }
 
 void semaphore_mark(void *pointer)
 {
-    rb_gc_mark_movable(((struct semaphore *)pointer)->waiters);
+    const struct semaphore *semaphore = pointer;
+    rb_gc_mark_movable(semaphore->waiters);
+    rb_gc_mark_movable(semaphore->listener);
 }
 
 void semaphore_compact(void *pointer)
@@ -24,6 +27,7 @@ void semaphore_compact(void *pointer)
     struct semaphore *semaphore = pointer;
     semaphore->self = rb_gc_location(semaphore->self);
     semaphore->waiters = rb_gc_location(semaphore->waiters);
+    semaphore->listener = rb_gc_location(semaphore->listener);
 }
 
 void semaphore_discard_parents(struct semaphore *semaphore)
@@ -61,6 +65,7 @@ static void semaphore_hand_out(struct semaphore *semaphore)
     int state = 0;
     while (semaphore->taken < semaphore->permits && semaphore_waiting(semaphore))
         semaphore_answer_first(semaphore, Qtrue, &state);
+    if (semaphore->spare && semaphore->taken < semaphore->permits) semaphore->spare(semaphore->listener, &state);
     if (state) rb_jump_tag(state);
 }
 
@@ -69,6 +74,12 @@ void semaphore_release(struct semaphore *semaphore)
     HEDDLE_ASSERT(semaphore->taken > 0);
     semaphore->taken--;
     semaphore_hand_out(semaphore);
+}
+
+void semaphore_listen(struct semaphore *semaphore, VALUE listener, void (*spare)(VALUE listener, int *state))
+{
+    RB_OBJ_WRITE(semaphore->self, &semaphore->listener, listener);
+    semaphore->spare = spare;
 }
 
 void semaphore_close(struct semaphore *semaphore)

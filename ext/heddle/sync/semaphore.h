@@ -16,6 +16,8 @@ struct semaphore {
     long permits, taken; // more may be taken for a while, when the permits were reduced
     unsigned forks;
     bool closed;
+    VALUE listener; // see semaphore_listen; or nil
+    void (*spare)(VALUE listener, int *state);
 };
 
 enum semaphore_answer {
@@ -48,6 +50,9 @@ enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t 
 // Gives a permit back that was taken in this process. Waking a waiter under another scheduler may raise: that is raised
 // here, after the permit has been given back.
 void semaphore_release(struct semaphore *semaphore);
+
+// Calls `spare` whenever a permit was given back that no waiter takes. `state` as for protect_next.
+void semaphore_listen(struct semaphore *semaphore, VALUE listener, void (*spare)(VALUE listener, int *state));
 
 // Refuses all requests from now on, and those that wait.
 void semaphore_close(struct semaphore *semaphore);
