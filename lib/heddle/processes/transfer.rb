@@ -24,6 +24,8 @@ module Heddle
           case content
           when Dumped then content.bytes.bytesize
           when String then content.bytesize
+          when Symbol then content.name.bytesize
+          when Integer then content.size
           else 8
           end
         end
