@@ -140,8 +140,8 @@ class HooksByRubyTest < Minitest::Test
         port = Ractor::Port.new
         Ractor.new(port) { |to| to << Ractor.receive.to_set.size }.send([1, 1, 2])
         puts Heddle.offload { port.receive }
-        Heddle.spawn { sleep(0.02) }.wait
-        Fiber.scheduler.tasks.each { |task| task.cancel if task.status == :waiting && ticks > 3 }
+        sleep(0.001) until ticks > 3
+        Fiber.scheduler.tasks.each { |task| task.cancel if task.status == :waiting }
       end
       puts ticks > 3
     RUBY
