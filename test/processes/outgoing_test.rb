@@ -30,13 +30,13 @@ class ProcessesOutgoingTest < Minitest::Test
 
   # Integers have any length, as Symbols do.
   def test_long_integers_and_symbols_count_as_many_bytes
-    rooms = [1 << (16 << 20), ("x" * (2 << 20)).to_sym].map do |item|
+    answers = [1 << (16 << 20), ("x" * (2 << 20)).to_sym].map do |item|
       UNIXSocket.pair do |ours, theirs|
         worker = Heddle::Processes.send(:const_get, :Worker).new(Process.pid, ours, theirs.fileno, 1000)
         worker.give(1, nil, item)
         worker.room?
       end
     end
-    assert_equal [false, false], rooms
+    assert_equal [false, false], answers
   end
 end
