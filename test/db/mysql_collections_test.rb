@@ -36,9 +36,4 @@ class MySQLCollectionsTest < Minitest::Test
       right
     RUBY
   end
-
-  private
-
-  # The child runs without RubyGems, so the path is passed to it.
-  def bigdecimal = Gem::Specification.find_by_name("bigdecimal").full_require_paths.join(":")
 end

@@ -2,12 +2,14 @@
 
 require "test_helper"
 require "heddle/db/postgresql"
+require "support/collections"
 require "support/least_scheduler"
 require "support/postgresql_server"
 
 # Statements of several tasks in flight on the connections of a pool.
 class PostgreSQLMultiplexTest < Minitest::Test
   include OwnPostgreSQLHelpers
+  include Collections
 
   hard_deadline 60
 
@@ -49,6 +51,22 @@ class PostgreSQLMultiplexTest < Minitest::Test
       @other.exec("update shared set n = n + 100 where id = ?", id)
       yield
     end
+  end
+
+  # Statements that share, and users of whole connections whose ends give the waiting a place.
+  def test_collections_at_each_allocation
+    assert_right_under_collections(<<~RUBY, {"URL" => postgresql.url, "RUBYLIB" => bigdecimal})
+      require "heddle/db"
+      pool = Heddle::DB::Pool.new(ENV.fetch("URL"), size: 2, multiplex: 2, checkout_timeout: nil)
+      ask = lambda do |id|
+        next pool.query_value("select ?::int", id) == id if id.odd?
+
+        pool.with { |db| db.query_value("select ?::int", id) } == id
+      end
+      all = lambda { |_ = nil| (1..8).map { |id| Heddle.spawn { ask.call(id) } }.map(&:value) }
+      2.times(&all)
+      stress(true) { all.call }
+    RUBY
   end
 
   UPDATE = "update shared set n = n + 1 where id = ?"

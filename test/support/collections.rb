@@ -27,4 +27,7 @@ module Collections
     out = assert_child("#{PROGRAM}\np Heddle.run {\n#{code}\n}.uniq", env: env, timeout: 50)
     assert_equal "[true]\n", out
   end
+
+  # The child runs without RubyGems, so that the path is passed to it (RUBYLIB).
+  def bigdecimal = Gem::Specification.find_by_name("bigdecimal").full_require_paths.join(":")
 end
