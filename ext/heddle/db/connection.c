@@ -321,16 +321,11 @@ static VALUE record_state(VALUE self)
 }
 
 /* @api private connection.checked(result, sql) -> result. Raises a server's error. */
-static VALUE checked(VALUE self, VALUE result, VALUE sql)
+VALUE db_connection_checked(VALUE self, VALUE result, VALUE sql)
 {
     if (is_refusal(result)) return rb_funcall(self, rb_intern("raise_refusal"), 2, result, sql);
     record_state(self);
     return result;
-}
-
-VALUE db_connection_checked(VALUE self, VALUE result, VALUE sql)
-{
-    return checked(self, result, sql);
 }
 
 // ---- statements
@@ -366,12 +361,12 @@ static VALUE perform_statement(VALUE self, VALUE sql, VALUE arguments, VALUE wat
 {
     const struct connection *connection = connection_of(self);
     VALUE result, prepared = caches && RB_TYPE_P(sql, T_STRING) ? cached(connection->cache, sql) : Qnil;
-    if (NIL_P(prepared)) return checked(self, perform_new(self, sql, arguments, caches), sql);
+    if (NIL_P(prepared)) return db_connection_checked(self, perform_new(self, sql, arguments, caches), sql);
     if (!NIL_P(watch)) rb_funcall(watch, rb_intern("cached="), 1, Qtrue);
     refuse_unsendable(self, connection, plain, sql); // its kind was looked at when it was prepared
     result = connection_run(connection, prepared, arguments, may_run(connection, prepared));
     if (is_refusal(result)) result = rb_funcall(self, rb_intern("run_if_stale"), 3, sql, arguments, result);
-    return checked(self, result, sql);
+    return db_connection_checked(self, result, sql);
 }
 
 static bool keeps_now(const struct connection *connection, bool virtual)
@@ -547,7 +542,7 @@ void db_connection_define(VALUE db)
     rb_define_private_method(connection, "perform", perform, 4);
     rb_define_private_method(connection, "perform_prepared", perform_prepared, 4);
     rb_define_private_method(connection, "check_transaction", check_transaction, 2);
-    rb_define_private_method(connection, "checked", checked, 2);
+    rb_define_private_method(connection, "checked", db_connection_checked, 2);
     rb_define_private_method(connection, "record_state", record_state, 0);
     rb_define_private_method(connection, "busy?", busy_p, 0);
     rb_define_private_method(connection, "reserve", db_reserve, 0);

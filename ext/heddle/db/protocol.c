@@ -212,14 +212,12 @@ void db_protocol_share(VALUE self, bool shared)
     if (!stream_is_closed(protocol->stream)) stream_set_shared(stream_of(protocol->stream), shared);
 }
 
-bool db_protocol_interrupt(VALUE self)
+void db_protocol_interrupt(VALUE self)
 {
     struct db_protocol *protocol = db_protocol_of(self);
-    if (protocol->owed != 1 || stream_is_closed(protocol->stream)) return false;
+    if (protocol->owed != 1 || stream_is_closed(protocol->stream)) return;
     const struct stream *stream = stream_of(protocol->stream);
-    if (stream_sent(stream) != stream_written(stream)) return false;
-    protocol->state = DB_PROTOCOL_INTERRUPTED;
-    return true;
+    if (stream_sent(stream) == stream_written(stream)) protocol->state = DB_PROTOCOL_INTERRUPTED;
 }
 
 // ---- methods

@@ -50,8 +50,8 @@ struct db_protocol *db_protocol_of(VALUE self);
 void db_protocol_share(VALUE self, bool shared);
 
 // The last exchange of a shared connection was left, and no other is to come but the one that reads the rest of its
-// reply. Returns false if there are more replies, or unsent bytes.
-bool db_protocol_interrupt(VALUE self);
+// reply. Does nothing if there are more replies, or unsent bytes.
+void db_protocol_interrupt(VALUE self);
 
 // For the functions of a layer's type and for its allocator, which calls db_protocol_init for zeroed memory.
 void db_protocol_init(struct db_protocol *protocol);

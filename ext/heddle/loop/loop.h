@@ -62,7 +62,7 @@ struct loop {
     int64_t poll_cost;           // nanoseconds that a poll without sleep takes, see switching.c
     int64_t turn_cost;           // … and a turn of a fiber
     double waits, squared_waits; // means of those that ended of late, nanoseconds
-    uint64_t switches_at_poll;   // at the last one
+    uint64_t switches_at_poll;   // statistics.switches at the last poll
     uint32_t since_switch;       // operations that a fiber finished without parking, …
     size_t bytes_since_switch;   // … and the bytes that they moved; see loop_spend
 

@@ -94,7 +94,8 @@ void stream_flush(struct stream *stream);
 
 // Ends the message that the caller has written. It is sent with those of other fibers: by whoever reads, or by
 // stream_send_now, which sends as much as the socket takes at once. Neither waits; another fiber may be reading.
-void stream_end_message(struct stream *stream);
+// Returns whether no message is partly written now.
+bool stream_end_message(struct stream *stream);
 void stream_send_now(struct stream *stream);
 
 // How many bytes were written until now, without the piggybacked ones, and how many of them the socket has taken. Also

@@ -36,7 +36,7 @@ static void begin_message(struct stream *stream)
 
 // A fiber that flushes, or waits for a reply, has finished its message. A message that another fiber has begun
 // continues, even if its first half is sent already. Returns whether no message is partly written now.
-static bool end_message(struct stream *stream)
+bool stream_end_message(struct stream *stream)
 {
     if (!stream->author) return true;
     if (stream->author != rb_fiber_current() && RTEST(rb_fiber_alive_p(stream->author))) return false;
@@ -178,14 +178,14 @@ static void send_all(struct stream *stream, VALUE tail, size_t offset, struct st
 
 void stream_send_written(struct stream *stream, struct stream_limit *limit)
 {
-    end_message(stream);
+    stream_end_message(stream);
     send_all(stream, 0, 0, limit);
 }
 
 void stream_flush_within(struct stream *stream, struct stream_limit *limit)
 {
     stream_enter(stream, SIDE_WRITE);
-    if (end_message(stream)) append_piggybacked(stream);
+    if (stream_end_message(stream)) append_piggybacked(stream);
     send_all(stream, 0, 0, limit);
 }
 
@@ -236,7 +236,7 @@ bool stream_send_first(struct stream *stream)
 {
     if (stream->busy[SIDE_WRITE]) return false;
     bool message = stream->author != 0;
-    end_message(stream);
+    stream_end_message(stream);
     if (!buffer_used(&stream->out)) return false;
     if (message) stream->statistics.flushes++;
     bool read = stream->busy[SIDE_READ]; // by another fiber, which waits
@@ -250,11 +250,6 @@ bool stream_send_first(struct stream *stream)
     stream->tls_wants[SIDE_WRITE] = 0;
     stream->likely_empty = true;
     return false;
-}
-
-void stream_end_message(struct stream *stream)
-{
-    end_message(stream);
 }
 
 void stream_send_now(struct stream *stream)

@@ -160,15 +160,16 @@ module Heddle
         !busy? && !in_transaction? && @driver.at_rest?
       end
 
-      # Reads the answers that no task of a {Multiplexer} waits for any more, if they come soon.
+      # Reads the answers that no task of a {Multiplexer} waits for any more, if they come soon. Only for a driver that
+      # has statements of several tasks in flight, as {#replies_to_drop?}.
       #
       # @return [Boolean] whether none is left
       # @api private for a pool
-      def drop_replies = !@driver.respond_to?(:drop_replies) || @driver.drop_replies
+      def drop_replies = @driver.drop_replies
 
       # @return [Boolean] whether such answers are still to come
       # @api private for a pool
-      def replies_to_drop? = @driver.respond_to?(:replies_to_drop?) && @driver.replies_to_drop?
+      def replies_to_drop? = @driver.replies_to_drop?
 
       # Sends the closes that wait for the next request.
       #

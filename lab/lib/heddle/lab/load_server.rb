@@ -19,6 +19,17 @@ module Heddle
         (@pattern * (bytes / PATTERN_SIZE)) << @pattern.byteslice(0, bytes % PATTERN_SIZE)
       end
 
+      # Asks a load server, also one of another process. The question is a connection, too.
+      #
+      # @return [Hash{String => Numeric}] its counts: connections, open, most_open, requests, refused, broken,
+      #   cpu_user and cpu_system (seconds)
+      def self.stats(host, port)
+        TCPSocket.open(host, port) do |socket|
+          socket.write("GET /stats HTTP/1.0\r\n\r\n")
+          JSON.parse(socket.read.split("\r\n\r\n", 2).last)
+        end
+      end
+
       # @param bind [String] IPv4 address
       # @param port [Integer] 0 for a free one
       # @param core [Integer, nil] the core to pin it to
@@ -27,14 +38,8 @@ module Heddle
         launch("load server", [], bind: bind, port: port, core: core, program: program)
       end
 
-      # @return [Hash{String => Numeric}] its counts: connections, open, most_open, requests, refused, broken,
-      #   cpu_user and cpu_system (seconds)
-      def stats
-        TCPSocket.open(@host, @port) do |socket|
-          socket.write("GET /stats HTTP/1.0\r\n\r\n")
-          JSON.parse(socket.read.split("\r\n\r\n", 2).last)
-        end
-      end
+      # @see .stats
+      def stats = self.class.stats(@host, @port)
     end
   end
 end

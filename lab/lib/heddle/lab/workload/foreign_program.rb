@@ -3,8 +3,8 @@
 require "digest"
 require "json"
 require "open3"
-require "socket"
 require "uri"
+require "heddle/lab/load_server"
 require "heddle/lab/servers"
 
 module Heddle
@@ -77,10 +77,7 @@ module Heddle
 
         def connections(url)
           uri = URI(url)
-          TCPSocket.open(uri.host, uri.port) do |socket|
-            socket.write("GET /stats HTTP/1.0\r\n\r\n")
-            JSON.parse(socket.read.split("\r\n\r\n", 2).last).fetch("connections")
-          end
+          LoadServer.stats(uri.host, uri.port).fetch("connections")
         end
 
         # @return [String] the line that names the error: Go and Node print where it was after it, Python before
