@@ -72,8 +72,11 @@ func seconds(before, after syscall.Timeval) float64 {
 
 func main() {
 	requests, atOnce := number(os.Args[2]), number(os.Args[3])
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		MaxIdleConnsPerHost: atOnce, DisableKeepAlives: os.Args[4] == "fresh"}}
+	transport := &http.Transport{MaxIdleConnsPerHost: atOnce, DisableKeepAlives: os.Args[4] == "fresh"}
+	if !transport.DisableKeepAlives {
+		transport.MaxConnsPerHost = atOnce // without it a connection that becomes idle during a dial makes one too many
+	}
+	client := &http.Client{Timeout: time.Minute, Transport: transport}
 	for warmUps := os.Args[5:]; len(warmUps) > 0; warmUps = warmUps[2:] {
 		getAll(client, warmUps[0], number(warmUps[1]), atOnce)
 	}
