@@ -104,6 +104,7 @@ class SnippetsTest < Minitest::Test
       def use(middleware, *arguments) = @middleware = [middleware, arguments]
       def run(app) = p(@middleware.first.new(app, 0.1).call({}).first)
     RUBY
+    "deadlines_and_cancellation: In a Rack application 2" => Reader.new(ONE_PAGE, "", "", 1),
     "jobs: Sidekiq 1" => Reader.new(<<~RUBY, <<~RUBY, "500 200\n"),
       module Sidekiq; class CLI; end; end # as in the command
     RUBY
