@@ -84,14 +84,14 @@ class GuidesTest < Minitest::Test
 
   def quoted_tables = TEXTS.flat_map { |text| text.scan(TABLE_OF_RESULTS) }
 
-  # The figures before their spread or interval, each with the names of its row and its column.
+  # The figures, before their spread or interval if they have one, each with the names of its row and its column.
   def medians(file)
     File.read(File.join(ROOT, file)).scan(/^(\|.*)\n\|.*\n((?:\|.*\n)+)/).flat_map do |head, rows|
       columns = head.split("|").map(&:strip)
       rows.lines.flat_map do |row|
         cells = row.split("|").map(&:strip)
         cells.zip(columns).filter_map do |cell, column|
-          (median = cell[/\d+(?:\.\d+)?(?= [(\[])/]) && [median.to_f, cells[1], column]
+          (median = cell[/\d+(?:\.\d+)?(?= [(\[])|\A\d+(?:\.\d+)?\z/]) && [median.to_f, cells[1], column]
         end
       end
     end
