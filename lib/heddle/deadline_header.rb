@@ -4,9 +4,9 @@ require "net/http"
 require_relative "../heddle"
 
 module Heddle
-  # Each request of Net::HTTP that is sent within a deadline tells its server how long its caller still waits: the header
-  # +Request-Timeout+, seconds. A server with {Rack::Deadline} and <tt>headers: true</tt> stops then, too. A request
-  # that has such a header keeps its own.
+  # Each request of Net::HTTP that is sent within a deadline tells its server how long its caller still waits: by the
+  # header +Request-Timeout+, in seconds. A server with {Rack::Deadline} and <tt>headers: true</tt> stops then, too. A
+  # request that has such a header keeps its own.
   #
   # @example
   #   require "heddle/deadline_header"
