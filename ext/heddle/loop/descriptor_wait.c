@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 
+RBIMPL_ATTR_NOINLINE()
 static int descriptor_wait_look(struct loop *loop, int descriptor, short events)
 {
     struct pollfd now = {.fd = descriptor, .events = events};
@@ -29,6 +30,23 @@ short loop_urgent(struct loop *loop, int descriptor, short asked)
     return found & asked;
 }
 
+// Apart from the first look, whose record would lie on the stack of each waiting fiber, too.
+RBIMPL_ATTR_NOINLINE()
+static int await_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
+{
+    struct parking parking = {.loop = loop, .span = span};
+    do {
+        parking_begin(&parking, WAIT_DESCRIPTOR);
+        parking.wait->descriptor = descriptor;
+        parking.wait->events = events;
+        park(&parking);
+    } while (!parking_over(&parking));
+    if (parking.error) return -parking.error;
+    if (parking.completed) return parking.revents;
+    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
+    return descriptor_wait_look(loop, descriptor, events);
+}
+
 int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_t span)
 {
     // A descriptor is nearly always ready for writing (a connect on loopback, a socket buffer with room), and a zero
@@ -41,15 +59,5 @@ int loop_wait_descriptor(struct loop *loop, int descriptor, short events, int64_
             return found;
         }
     }
-    struct parking parking = {.loop = loop, .span = span};
-    do {
-        parking_begin(&parking, WAIT_DESCRIPTOR);
-        parking.wait->descriptor = descriptor;
-        parking.wait->events = events;
-        park(&parking);
-    } while (!parking_over(&parking));
-    if (parking.error) return -parking.error;
-    if (parking.completed) return parking.revents;
-    // Fibers that were ready earlier ran between the timer's end and now, and may have written.
-    return descriptor_wait_look(loop, descriptor, events);
+    return await_descriptor(loop, descriptor, events, span);
 }

@@ -42,24 +42,23 @@ struct parking {
     struct loop *loop;
     struct loop_wait *wait;
     int64_t span;
-    deadline_t until; // the end of the span, once parked; not set without a limit
-    short revents;
-    int error;
-    bool completed;
-    bool keeps_result;            // the fiber yields after an operation whose result must not be lost
-    struct loop_wait *outer_wait; // the task's enclosing wait: a trap handler may wait inside it
-    VALUE outer_fiber;            // … and its fiber, or 0
+    deadline_t until;                                 // the end of the span, once parked; not set without a limit
+    struct loop_wait *outer_wait;                     // the task's enclosing wait: a trap handler may wait inside it
+    VALUE outer_fiber;                                // … and its fiber, or 0
     void (*enter)(struct loop *loop, void *argument); // switches to another fiber; or NULL
     void *enter_argument;
-    enum resume_order order; // of a WAIT_YIELD
-    VALUE exception;         // raised in the waiting fiber by another fiber or thread; or 0
-    bool at_once;            // raise it even if the wait has completed
-    VALUE value;             // from loop_resume; or 0
-    VALUE blocker;           // the object that a WAIT_BLOCK waits for, or 0
-    bool timed_out;
+    VALUE exception;                        // raised in the waiting fiber by another fiber or thread; or 0
+    VALUE value;                            // from loop_resume; or 0
+    VALUE blocker;                          // the object that a WAIT_BLOCK waits for, or 0
     struct loop_send *send;                 // done at the end of the wait, if not before; or NULL
     void (*ended)(struct parking *parking); // called before the record is recycled; or NULL
     unsigned forks; // fork_count() when the record was taken: identifies the process that owns the record
+    int error;
+    enum resume_order order; // of a WAIT_YIELD
+    short revents;
+    bool completed, timed_out;
+    bool at_once;      // raise the exception even if the wait has completed
+    bool keeps_result; // the fiber yields after an operation whose result must not be lost
 };
 
 // Acquires the wait record, after raising what is pending for the owner.
