@@ -28,5 +28,5 @@ module Heddle
       end
     end
   end
-  Net::HTTP.prepend(DeadlineHeader)
+  ::Net::HTTP.prepend(DeadlineHeader)
 end
