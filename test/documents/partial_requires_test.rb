@@ -54,7 +54,8 @@ class PartialRequiresTest < Minitest::Test
 
   {
     active_record: "activerecord", sequel: "sequel", mysql2: "mysql2", notifications: "activesupport", async: "async",
-    limit: "redis-client", sidekiq: "sidekiq", active_job: "activejob", good_job: "active", executor: "concurrent-ruby"
+    limit: "redis-client", sidekiq: "sidekiq", active_job: "activejob", good_job: "active", executor: "concurrent-ruby",
+    rails: "railties"
   }.each do |part, gem|
     define_method("test_#{part}_without_its_gem") do
       out = in_child(<<~RUBY, heddle: false)

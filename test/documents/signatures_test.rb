@@ -23,7 +23,7 @@ class SignaturesTest < Minitest::Test
   def setup
     require "rbs"
     %w[timeout net_http neverblock blocking_operations active_record executor limit
-      memcached db/postgresql db/sqlite rack/deadline sidekiq active_job
+      memcached db/postgresql db/sqlite rack/deadline deadline_header sidekiq active_job
       simulation].each { |name| require "heddle/#{name}" }
   end
 
@@ -40,9 +40,9 @@ class SignaturesTest < Minitest::Test
     end
     assert_empty strangers
     names = environment.class_decls.keys.map { |name| name.to_s.delete_prefix("::") }.grep(/\AHeddle/)
-    # They need mysql2, ActiveRecord and good_job.
+    # They need mysql2, ActiveRecord, good_job and Rails.
     elsewhere = %w[Heddle::MySQL2 Heddle::ActiveRecordSupport::SharedConnection
-      Heddle::ActiveRecordSupport::UncommittedRow Heddle::GoodJobSupport]
+      Heddle::ActiveRecordSupport::UncommittedRow Heddle::GoodJobSupport Heddle::Rails Heddle::Rails::Railtie]
     assert_empty names - offered.map(&:name) - elsewhere
   end
 

@@ -65,7 +65,7 @@ class SnippetsTest < Minitest::Test
   RAILS = <<~RUBY
     def gem(*, **) = nil
     require "heddle"; require "net/http"
-    config = Struct.new(:cache_store, :active_support).new(nil, Struct.new(:isolation_level).new)
+    config = Struct.new(:cache_store).new
     url = ENV.fetch("PAGE", nil)
   RUBY
 
@@ -89,7 +89,15 @@ class SnippetsTest < Minitest::Test
     "getting_started: See what tasks wait for 1" =>
       Reader.new(%(require "heddle"), "", /2 tasks on .*sleeper.* waits for /m),
     "getting_started: In a Rails app 1" =>
-      Reader.new(RAILS, "p config.active_support.isolation_level, Heddle::NetHTTP.enabled?", ":fiber\ntrue\n"),
+      Reader.new(<<~RUBY, "p Rails.config.heddle.to_a", "[true, true, 10]\n"),
+        def gem(*, **) = nil
+        Rails = Class.new do
+          attr_reader :config
+          def initialize = @config = Struct.new(:heddle).new(Struct.new(:net_http, :timeout, :deadline).new)
+          def application = self
+          def configure(&block) = instance_exec(&block)
+        end.new
+      RUBY
     "deadlines_and_cancellation: Deadlines 1" => Reader.new(ONE_PAGE, "", "", 1),
     "deadlines_and_cancellation: Clean-up 1" => Reader.new(<<~RUBY, "p cache.get(key)", "42\n"),
       require "heddle"

@@ -1,0 +1,129 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+
+# heddle/rails: its settings, what it says at the boot, heddle:doctor and heddle:install, each in an application of its
+# own.
+class RailtieTest < Minitest::Test
+  include LoopHelpers
+
+  hard_deadline 120
+  mode :thread
+
+  def setup
+    skip "the bundle has no Rails for this Ruby" if RUBY_VERSION < "3.2"
+  end
+
+  def test_settings
+    out = application(<<~SETTINGS, <<~RUBY)
+      config.heddle.net_http = true
+      config.heddle.timeout = true
+      config.heddle.deadline = 3
+      config.heddle.deadline_headers = true
+    SETTINGS
+      p ActiveSupport::IsolatedExecutionState.isolation_level, Heddle::NetHTTP.enabled?, Heddle::TimeoutSupport.enabled?
+      p Net::HTTP < Heddle::DeadlineHeader
+      Rails.application.routes.draw { get "left", to: ->(_) { [200, {}, [Heddle.remaining.to_s]] } }
+      get = ->(headers) { Rails.application.call(Rack::MockRequest.env_for("/left", headers)).last.each.to_a.join.to_f }
+      p get.call({}).between?(2, 3), get.call({"HTTP_REQUEST_TIMEOUT" => "0.5"}).between?(0.1, 0.5)
+    RUBY
+    assert_equal [":fiber", *["true"] * 5], out.out.split, out.err
+    assert_empty out.err
+  end
+
+  def test_defaults
+    out = application("", <<~RUBY)
+      p ActiveSupport::IsolatedExecutionState.isolation_level
+      p Net::HTTP.private_method_defined?(:transport_request_without_heddle)
+      p Net::HTTP.ancestors.first.equal?(Net::HTTP)
+      p Rails.application.middleware.any? { |one| one.name.start_with?("Heddle") }
+    RUBY
+    assert_equal [":fiber", "false", "true", "false"], out.out.split, out.err
+    assert_empty out.err
+  end
+
+  def test_checks
+    out = application(<<~SETTINGS, "", adapter: "mysql2", pool: 3)
+      module ::Rack; module Timeout; end; end
+      config.active_support.isolation_level = :thread
+      config.heddle.fibers = 20
+    SETTINGS
+    ["isolation_level = :thread", "rack-timeout", /of 20 tasks 3 have a connection to primary.*: 20 in config/,
+      'require "heddle/mysql2"'].each { |part| assert_match part, out.err }
+    assert_equal 4, out.err.lines.grep(/\Aheddle: /).size, out.err
+  end
+
+  def test_checks_that_are_switched_off
+    out = application(<<~SETTINGS, "")
+      config.heddle.checks = false
+      config.active_support.isolation_level = :thread
+    SETTINGS
+    assert_empty out.err
+  end
+
+  def test_doctor
+    out = application("", <<~RUBY)
+      Rails.application.load_tasks
+      Rake::Task["heddle:doctor"].invoke
+    RUBY
+    assert_match(/^ok two calls by Net::HTTP: one takes \d+ ms, both \d+ ms; other tasks stood still for \d+ ms$/,
+      out.out, out.err)
+  end
+
+  # The pool has one connection: the second query waits for the first.
+  def test_doctor_of_a_database_whose_queries_do_not_overlap
+    out = application("", <<~RUBY)
+      require "heddle/rails/doctor"
+      doctor = Heddle::Rails::Doctor.new(Rails.application)
+      lock = Thread::Mutex.new
+      p doctor.send(:try, "waits") { lock.synchronize { sleep 0.1 } }
+      p doctor.send(:try, "stops") { Heddle::Clock.now.then { |began| nil while Heddle::Clock.now < began + 0.1 } }
+      p doctor.send(:try, "fails") { raise KeyError, "what is missing" }
+    RUBY
+    assert_match(/\A!  waits: .*\nfalse\n!  stops: .*\nfalse\n!  fails: KeyError: what is missing\nfalse\n\z/, out.out,
+      out.err)
+  end
+
+  def test_install
+    out = application("", <<~RUBY)
+      require "rails/generators"
+      Rails::Generators.invoke("heddle:install", ["--quiet"], destination_root: Rails.root.to_s)
+      settings = Rails.root.join("config/initializers/heddle.rb").read
+      eval(settings)
+      p Rails.application.config.heddle.net_http
+    RUBY
+    assert_equal "true\n", out.out, out.err
+  end
+
+  private
+
+  # @return what an application with these settings printed, in which this Ruby ran after its initialization
+  def application(settings, ruby, adapter: nil, pool: 5)
+    Dir.mktmpdir do |folder|
+      Dir.mkdir("#{folder}/config")
+      key = (Gem.loaded_specs.fetch("activerecord").version >= Gem::Version.new("8.1")) ? "max_connections" : "pool"
+      File.write("#{folder}/config/database.yml", <<~YAML)
+        test: {adapter: #{adapter || "sqlite3"}, database: "#{folder}/test.sqlite3", #{key}: #{pool}}
+      YAML
+      in_child(<<~RUBY, heddle: false, gems: true, timeout: 60, env: {"RAILS_ENV" => "test"})
+        require "logger"
+        require "rails"
+        #{'require "active_record/railtie"' if adapter}
+        require "action_controller/railtie"
+        require "net/http"
+        require "heddle/rails"
+        class Shop < Rails::Application
+          config.root = #{folder.inspect}
+          config.eager_load = false
+          config.secret_key_base = "0" * 64
+          config.logger = Logger.new(nil)
+          config.hosts.clear
+          #{settings.gsub("\n", "\n    ")}
+        end
+        Rails.application.initialize!
+        #{ruby}
+      RUBY
+    end
+  end
+end
