@@ -7,6 +7,7 @@ module Heddle
   class InstallGenerator < ::Rails::Generators::Base
     desc "Writes config/initializers/heddle.rb, with the settings of heddle/rails"
 
+    # @return [void]
     def write_settings
       initializer "heddle.rb", <<~RUBY
         # In the Gemfile: gem "heddle", require: "heddle/rails". Then bin/rails heddle:doctor says what is left to do.
