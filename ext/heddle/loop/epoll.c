@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -140,7 +141,8 @@ static int wait_epoll(void *state, int64_t timeout, deadline_t until)
     struct epoll *epoll = state;
     if (timeout > 0 && keep_time(epoll, timeout, until)) timeout = DEADLINE_NEVER;
 #ifdef HEDDLE_HAS_EPOLL_PWAIT2
-    static bool refused; // ENOSYS: kernel < 5.11; EPERM: a container's filter that is older than the call
+    static atomic_bool
+        refused; // any thread; ENOSYS: kernel < 5.11; EPERM: a container's filter that is older than the call
     if (!refused) {
         struct timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
         epoll->found =

@@ -9,6 +9,7 @@
 #include <liburing.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 // Only polls go through the ring, no reads or writes: the kernel never holds a pointer to our buffers, and an
@@ -28,9 +29,9 @@ struct uring {
     struct io_uring ring;
     int wakeup_descriptor;
     bool rearm_wakeup;
-    bool removals;    // some are in the submission queue
-    pthread_t thread; // the only one that may enter the ring
-    unsigned forks;   // see fork_count
+    atomic_bool removals; // some are in the submission queue
+    pthread_t thread;     // the only one that may enter the ring
+    unsigned forks;       // see fork_count
     int broken; // errno with which the kernel refuses the ring, or 0. Polls may be lost: another backend must take over
     struct timerfd timer;
 };

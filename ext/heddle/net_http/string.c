@@ -6,12 +6,13 @@
 #include <ruby/encoding.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     FIRST_RESERVE = 4 << 20,
     LARGEST_RESERVE = 16 << 20,
     LEAST_UNKNOWN = 65536, // for a body of unknown length
-    PAGE = 4096
+    LITTLE = 4096
 };
 
 static size_t smaller(size_t one, size_t other)
@@ -53,7 +54,7 @@ void net_http_string_add_length(VALUE string, size_t count)
 void net_http_string_trim(VALUE string)
 {
     size_t length = (size_t)RSTRING_LEN(string);
-    if (net_http_string_room(string) > length / 4 + PAGE) rb_str_resize(string, (long)length);
+    if (net_http_string_room(string) > length / 4 + LITTLE) rb_str_resize(string, (long)length);
 }
 
 // ---- a body
@@ -92,7 +93,7 @@ size_t net_http_growth_room(struct net_http_growth *growth, uint64_t left)
 {
     size_t least = 1, length = (size_t)RSTRING_LEN(growth->string), room = net_http_string_room(growth->string);
     if (left == UINT64_MAX) least = length > LEAST_UNKNOWN ? smaller(length, LARGEST_RESERVE) : LEAST_UNKNOWN;
-    if (room < least || room < PAGE) return net_http_reserve(growth, left, least);
+    if (room < least || room < LITTLE) return net_http_reserve(growth, left, least);
     rb_str_modify(growth->string);
     return room < left ? room : (size_t)left;
 }
@@ -154,8 +155,9 @@ void net_http_string_count(size_t length)
 void net_http_string_populate(uint8_t *at, size_t length)
 {
 #ifdef HEDDLE_HAS_POPULATE_WRITE
-    uintptr_t from = ((uintptr_t)at + PAGE - 1) & ~(uintptr_t)(PAGE - 1), to = (uintptr_t)(at + length);
-    if (from < to) madvise((void *)from, (to - from) & ~(size_t)(PAGE - 1), MADV_POPULATE_WRITE);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)at + page - 1) & ~(page - 1), to = (uintptr_t)(at + length);
+    if (from < to) madvise((void *)from, (to - from) & ~(page - 1), MADV_POPULATE_WRITE);
 #else
     (void)at, (void)length;
 #endif

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ struct guard {
     int descriptor; // a duplicate: the original may be closed at any time, and its number reused
     deadline_t deadline;
     bool listed;
-    bool cut;
+    atomic_bool cut; // read without the lock
 };
 
 static struct {

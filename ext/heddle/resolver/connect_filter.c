@@ -7,8 +7,8 @@
 #include <ruby/ractor.h>
 
 static VALUE mConnectFilter, mGuard;
-static VALUE process_filter = Qnil; // of the whole process
-static bool nested;                 // a filter was given to a block once: the running code's scopes must be asked for
+static _Atomic(VALUE) process_filter = Qnil; // of the whole process; other Ractors read it
+static bool nested; // a filter was given to a block once: the running code's scopes must be asked for
 static ID id_refusal, id_new, id_unasked, id_without, id_connect_without, id_connect_nonblock_without;
 static ID id_tcp_socket, id_unix_socket, id_socket_connect, id_udp_connect, id_socket_tcp;
 
@@ -260,7 +260,7 @@ void Init_heddle_connect_filter(void)
     id_udp_connect = rb_intern("udp_connect");
     id_socket_connect = rb_intern("socket_connect");
     id_socket_tcp = rb_intern("socket_tcp");
-    rb_gc_register_address(&process_filter);
+    rb_gc_register_address((VALUE *)&process_filter);
     rb_gc_register_mark_object(mConnectFilter = rb_define_module_under(heddle_module, "ConnectFilter"));
     rb_gc_register_mark_object(mGuard = rb_define_module_under(mConnectFilter, "Guard"));
     VALUE methods = rb_define_module_under(mGuard, "Methods");
