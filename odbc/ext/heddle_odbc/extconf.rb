@@ -2,6 +2,8 @@
 
 require "mkmf"
 
+# What a build that was killed has left of its probes is no source.
+FileUtils.rm_f(Dir["#{__dir__}/conftest.*"])
 $defs << "-D_GNU_SOURCE"
 $defs << "-DHEDDLE_DEBUG=1" if ENV["HEDDLE_DEBUG"] == "1"
 $CFLAGS << " -std=gnu11 -fvisibility=hidden -Wall -Wextra -Wshadow"
