@@ -7,7 +7,8 @@ module Heddle
     # Calls the block with each item, many at once: on `fibers` fibers in each of `processes` processes.
     #
     # With one process it is {FiberPool#map}, in this process. With more, the block runs in children of this one
-    # ({Processes#map}): its changes in memory are not visible here, and Marshal must be able to dump items and values.
+    # ({Processes#map}): its changes in memory are not visible here, and Marshal must be able to dump values, and items
+    # that are not the elements of an Array.
     #
     # @param items [#each] if `each` yields several values at once (`each_with_index`), their Array is one item
     # @param fibers [Integer] how many items a process has at once

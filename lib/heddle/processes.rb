@@ -3,6 +3,7 @@
 require_relative "run"
 require_relative "fiber_pool"
 require_relative "core/items"
+require_relative "processes/list"
 require_relative "processes/frames"
 require_relative "processes/transfer"
 require_relative "processes/worker"
@@ -15,7 +16,12 @@ module Heddle
   #
   # Each call of {#map}, {#each} or {#stream} forks its own workers, so that they have all objects that the block refers
   # to, and ends them before it returns. Each item goes to the worker that has the fewest; no worker holds more items
-  # than it has fibers. Items, values and errors travel by Marshal.
+  # than it has fibers.
+  #
+  # The elements of an Array are among those objects, as they are at the fork, and are not sent: they may be of any
+  # class, and where two items refer to one object, so do their copies in a worker. The Integers of a Range are not sent
+  # either. All other items, elements that are appended to the Array during the call, values and errors travel by
+  # Marshal, each on its own.
   #
   # Works inside {Heddle.run}, where only the calling task waits, and anywhere else. A {Heddle.deadline} around a call
   # bounds the call. An item's error has the backtrace from its worker. An error ends the other workers (SIGTERM, so
@@ -56,8 +62,8 @@ module Heddle
     # @return [Array] the blocks' values, in the order of the items
     # @raise [TypeError] for items without a method `each`
     # @raise [WorkerLost] when a worker ended, or sent a malformed answer; the message names its items
-    # @raise [NotMarshalable] when an item, a value or an error cannot be sent from one process to another, or takes
-    #   more than a gigabyte
+    # @raise [NotMarshalable] when a value, an error, or an item that is not an Array's, cannot be sent from one process
+    #   to another, or takes more than a gigabyte
     # @raise [Exception] the first error of an item
     def map(items, errors: :raise, &block)
       raise ArgumentError, "Heddle::Processes#map needs a block to call with each item" unless block
@@ -111,6 +117,6 @@ module Heddle
       value
     end
 
-    private_constant :Frames, :Transfer, :Worker, :Child, :Dispatcher
+    private_constant :List, :Frames, :Transfer, :Worker, :Child, :Dispatcher
   end
 end

@@ -22,6 +22,32 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
+    # Those that it has answered are not lost, and those of the other worker neither.
+    def test_a_worker_that_is_killed_in_the_middle_names_exactly_its_items
+      in_host do
+        reader, writer = IO.pipe
+        had = Hash.new { |hash, pid| hash[pid] = [] }
+        killer = Thread.new do
+          10.times { reader.gets.split.then { |pid, item| had[pid] << Integer(item) } }
+          Process.kill(:KILL, Integer(had.keys.first))
+        end
+        error = assert_raises(Heddle::WorkerLost) do
+          Heddle.map([*0...100], fibers: 5, processes: 2) do |item|
+            next item if item < 40
+
+            writer.syswrite("#{$$} #{item}\n")
+            sleep
+          end
+        end
+        killer.join
+        assert_equal had.values.first.sort, error.items.sort
+        assert_equal Signal.list["KILL"], error.status.termsig
+        assert_no_child
+      ensure
+        [reader, writer].each(&:close)
+      end
+    end
+
     def test_a_worker_that_is_killed_from_outside_while_all_wait
       in_host do
         reader, writer = IO.pipe

@@ -16,18 +16,16 @@ class ProcessesForeignBytesTest < Minitest::Test
     "one byte" => ->(io) { io.syswrite("x") },
     "zeros" => ->(io) { io.syswrite("\0" * 100) },
     "a frame of four gigabytes" => ->(io) { io.syswrite([1, 0, 4 << 30].pack("CQ>Q>")) },
-    "an answer for an item of another worker" => ->(io) { io.syswrite(frame(frames::VALUE, 99, "")) },
-    "an item" => ->(io) { io.syswrite(frame(frames::ITEM, 0, "")) },
+    "an answer for an item of another worker" => ->(io) { io.syswrite(answer(99, "")) },
+    "an item" => ->(io) { io.syswrite(frames.append([0, [""]], "".b)) },
     "an answer whose payload does not fit its check" =>
-      ->(io) { io.syswrite(frame(frames::VALUE, 0, "a").chop + "b") },
+      ->(io) { io.syswrite(answer(0, "a").chop + "b") },
     "a frame beyond the limit" => ->(io) { io.syswrite(frames.header(5 << 30, 0)) }
   }.freeze
 
   def self.frames = Heddle::Processes.const_get(:Frames)
 
-  def self.frame(kind, index, payload)
-    frames::Run.new.tap { |run| run.add(kind, index, payload) }.move_to("".b)
-  end
+  def self.answer(index, content) = frames.append([[index], [content]], "".b)
 
   # In a worker.
   def self.connection
@@ -111,7 +109,7 @@ class ProcessesForeignBytesTest < Minitest::Test
         [-> { Process.kill(:KILL, $$) }, -> { exit!(4) }].each do |ends|
           error = assert_lost do
             Heddle.map([1], processes: 2) do
-              whole = ProcessesForeignBytesTest.frame(ProcessesForeignBytesTest.frames::VALUE, 0, "x" * 100_000)
+              whole = ProcessesForeignBytesTest.answer(0, "x" * 100_000)
               ProcessesForeignBytesTest.connection.syswrite(whole.byteslice(0, 50_000))
               ends.call
             end
@@ -154,8 +152,8 @@ class ProcessesForeignBytesTest < Minitest::Test
       in_host do
         assert_raises(Heddle::DeadlineExceeded) do
           Heddle.deadline(0.3) do
-            Heddle::Processes.new(1, fibers: 10).map(Array.new(10) { "x" * 500_000 }) do
-              whole = ProcessesForeignBytesTest.frame(ProcessesForeignBytesTest.frames::VALUE, 0, "x" * 1000)
+            Heddle::Processes.new(1, fibers: 10).map(Array.new(10) { "x" * 500_000 }.each) do
+              whole = ProcessesForeignBytesTest.answer(0, "x" * 1000)
               ProcessesForeignBytesTest.connection.syswrite(whole.byteslice(0, 500))
               Process.kill(:STOP, $$)
             end
@@ -183,7 +181,7 @@ class ProcessesForeignBytesTest < Minitest::Test
         frames.send(:remove_const, :LARGEST)
         frames.const_set(:LARGEST, 10_000)
         #{host_code % <<~CODE}
-          [["x" * 20_000], [1]].each do |items|
+          [["x" * 20_000].each, [1]].each do |items|
             Heddle.map(items, processes: 2) { "y" * 20_000 }
           rescue Heddle::NotMarshalable => error
             puts error.message.sub(/\\(.*\\)/, "()")

@@ -60,12 +60,12 @@ class ProcessesMapTest < Minitest::Test
       end
     end
 
-    # Items and values travel many in a frame.
-    def test_no_item_and_no_value_shares_an_object_with_another
+    # Values travel many in a frame.
+    def test_no_item_that_is_sent_and_no_value_shares_an_object_with_another
       in_host do
         text = +"a"
         list = [text]
-        values = Heddle.map([text, text, list, list, text], fibers: 5, processes: 2) do |item|
+        values = Heddle.map([text, text, list, list, text].each, fibers: 5, processes: 2) do |item|
           item << "b"
           item
         end
@@ -74,6 +74,108 @@ class ProcessesMapTest < Minitest::Test
         values = Heddle.map([1, 2], fibers: 2, processes: 2) { list }
         refute_same values[0], values[1]
         refute_same values[0][0], values[1][0]
+      end
+    end
+
+    def test_ranges
+      in_host do
+        assert_equal [[], [], [1, 2, 3], [1, 2], [-1, 0, 1], %w[a b]],
+          [1...1, 2..1, 1..3, 1...3, -1..1.5, "a".."b"].map { |range| Heddle.map(range, processes: 2) { |item| item } }
+        [1.., 1..Float::INFINITY].each do |endless|
+          assert_equal [1, 2, 3], Heddle::Processes.new(2).stream(endless) { |item| item }.first(3)
+        end
+        assert_equal [1 << 64, (1 << 64) + 1], Heddle.map((1 << 64)..((1 << 64) + 1), processes: 2) { |item| item }
+        twice = Class.new(Range) { def each = super { |item| yield item * 2 } }
+        assert_equal [2, 4], Heddle.map(twice.new(1, 2), processes: 2) { |item| item }
+      end
+    end
+
+    # The workers are forks, and have them.
+    def test_the_elements_of_an_array_are_not_sent
+      in_host do
+        reader, writer = IO.pipe
+        writer.write("ab")
+        text = +"a"
+        list = [-> { 1 }, reader, text, text, Thread::Mutex.new]
+        values = Heddle.map(list, fibers: 5, processes: 2) { |item| list.index { |other| other.equal?(item) } }
+        assert_equal [0, 1, 2, 2, 4], values
+        assert_equal ["abb", "a"],
+          [Heddle::Processes.new(1).map([text, text]) { |item| item << "b" }.last, text]
+        assert_equal %w[a b], Heddle.map([reader, reader], processes: 2) { |io| io.sysread(1) }.sort
+        assert_equal [1, Proc], [list[0].call, Heddle.map([list[0]], processes: 2) { |item| item.class }.first]
+      ensure
+        [reader, writer].each(&:close)
+      end
+    end
+
+    # What is removed or replaced meanwhile is an item all the same.
+    def test_an_array_that_changes_meanwhile
+      in_host do
+        list = [*0...20]
+        values = []
+        Heddle::Processes.new(2, fibers: 2).stream(list, ahead: 4) { |item| item * 2 }.each do |value|
+          values << value
+          list.fill(:other) if values.size == 1
+        end
+        assert_equal (0...20).map { |item| item * 2 }, values
+
+        list = [*0...20]
+        values.clear
+        Heddle::Processes.new(2, fibers: 2).stream(list, ahead: 4) { |item| item * 2 }.each do |value|
+          values << value
+          list.clear if values.size == 1
+        end
+        assert_equal (0...20).map { |item| item * 2 }, values
+      end
+    end
+
+    # As a crawler does.
+    def test_elements_that_are_appended_meanwhile
+      in_host do
+        list = [0]
+        values = []
+        Heddle::Processes.new(2, fibers: 2).stream(list, ahead: 1) { |item| [item, $$] }.each do |value, _|
+          values << value
+        end
+        assert_equal [0], values
+        values.clear
+        list = [*0...10]
+        Heddle::Processes.new(2, fibers: 2).stream(list, ahead: 3) { |item| item }.each do |value|
+          values << value
+          list << (value + 10) if value < 5
+        end
+        assert_equal [*0...15], values
+      end
+    end
+
+    def test_an_array_with_an_each_of_its_own
+      in_host do
+        twice = Class.new(Array) { def each = super { |item| yield item * 2 } }
+        assert_equal [2, 4], Heddle.map(twice.new([1, 2]), processes: 2) { |item| item }
+        list = [1, 2]
+        list.define_singleton_method(:each) { |&block| [3].each(&block) }
+        assert_equal [3], Heddle.map(list, processes: 2) { |item| item }
+        assert_equal [1, 2], Heddle.map(Class.new(Array).new([1, 2]), processes: 2) { |item| item }
+      end
+    end
+
+    # In each round of the worker's loop about one item ends.
+    def test_answers_wait_for_others_while_items_end
+      in_host do
+        reads = 0
+        worker = Heddle::Processes.send(:const_get, :Worker)
+        TracePoint.new(:call) { reads += 1 }.enable(target: worker.instance_method(:answers)) do
+          Heddle::Processes.new(1, fibers: 50).each(0...1000) { |item| (item % 50).times { sleep(0) } }
+        end
+        assert_operator reads, :<, 120
+      end
+    end
+
+    # The worker has other items whose end nobody can tell.
+    def test_an_answer_does_not_wait_for_other_items
+      in_host do
+        stream = Heddle::Processes.new(1, fibers: 20).stream(0...20) { |item| (item < 2) ? item : sleep }
+        assert_equal [0, 1], Heddle.deadline(20) { stream.first(2) }
       end
     end
 
@@ -86,7 +188,7 @@ class ProcessesMapTest < Minitest::Test
         assert_equal values.grep(String).map(&:encoding), encodings
         odd = +"a"
         odd.instance_variable_set(:@because, -> {})
-        assert_raises(Heddle::NotMarshalable) { Heddle.map([odd], processes: 2) { |item| item } }
+        assert_raises(Heddle::NotMarshalable) { Heddle.map([odd].each, processes: 2) {} }
         assert_instance_of Text, Heddle.map([Text.new("a")], processes: 2) { |item| item }.first
       end
     end
@@ -213,7 +315,7 @@ class ProcessesMapTest < Minitest::Test
 
     def test_values_that_marshal_refuses
       in_host do
-        error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1, -> {}], processes: 2) { 1 } }
+        error = assert_raises(Heddle::NotMarshalable) { Heddle.map([1, -> {}].each, processes: 2) { 1 } }
         assert_match(/\Aitem 1 \(#<Proc.*\) cannot be sent to a worker process: no _dump_data/, error.message)
 
         error = assert_raises(Heddle::NotMarshalable) {

@@ -5,22 +5,29 @@ module Heddle
     # The code that runs in a worker process.
     class Child
       CHUNK = 1 << 16
-      private_constant :CHUNK
+      # The most seconds for which an answer waits for others while the loop goes on.
+      GATHERING = 0.001
+      # Seconds of a sleep that ends with the next poll of the loop, which does not wait for it.
+      POLL = 1e-9
+      private_constant :CHUNK, :GATHERING, :POLL
 
       # The parent closed its end of the socket, or has died.
       class Dismissed < Exception # rubocop:disable Lint/InheritException -- no other code may rescue it
       end
       private_constant :Dismissed
 
+      # @param list [List, nil] items that are not sent here, only their numbers
       # @param deadline [Float, nil] of the call in the parent, by the monotonic clock
-      def initialize(socket, fibers:, keep:, deadline:, block:)
+      def initialize(socket, list:, fibers:, keep:, deadline:, block:)
         @socket = socket
+        @list = list
         @fibers = fibers
         @keep = keep
         @deadline = deadline
         @block = block
         @frames = Frames.new
-        @replies = Frames::Run.new
+        @unanswered = 0
+        begin_answer
         @changed = EventCount.new
         @sent = EventCount.new
       end
@@ -70,12 +77,12 @@ module Heddle
       def serve
         Heddle.run do
           pool = FiberPool.new(@fibers)
-          Heddle.spawn { send_replies }
+          Heddle.spawn { send_answers }
           loop do
-            @frames.push(receive) do |kind, index, content|
-              raise Frames::Garbage, "unknown kind #{kind}" unless kind == Frames::ITEM
-
-              pool.spawn { perform(index, content) }
+            @frames.push(receive) do |first, contents|
+              contents = @list[first, contents] if contents.is_a?(Integer)
+              @unanswered += contents.size
+              contents.each.with_index(first) { |content, index| pool.spawn { perform(index, content) } }
             end
           end
         end
@@ -93,37 +100,56 @@ module Heddle
           item = Transfer.load(content)
           value = @deadline ? Heddle.deadline([@deadline - Clock.now, 0].max) { @block.call(item) } : @block.call(item)
           answer = (Transfer.dump_value(value, index, item) if @keep)
-          kind = Frames::VALUE
         rescue Cancellation, SystemExit, SignalException
           raise # the worker ends
         rescue Exception => error # rubocop:disable Lint/RescueException -- raised in the parent
           answer = Transfer.dump_error(error, index, item)
-          kind = Frames::ERROR
         end
-        reply(kind, index, answer)
+        reply(index, answer)
       end
 
-      # Sends the answers of all items that end in one round of the loop in one frame, which wakes the parent once.
       # While the parent does not read, the items' fibers wait here.
-      def reply(kind, index, content)
-        while (seen = @sent.count) && @replies.bytesize >= CHUNK
+      def reply(index, answer)
+        while (seen = @sent.count) && @bytesize >= CHUNK
           @sent.wait(seen)
         end
-        @replies.add(kind, index, content)
+        @indexes << index
+        @contents << answer
+        @bytesize += Transfer.bytesize(answer)
         @changed.advance
       end
 
-      def send_replies
+      def send_answers
         loop do
-          while (seen = @changed.count) && @replies.empty?
+          while (seen = @changed.count) && @indexes.empty?
             @changed.wait(seen)
           end
-          bytes = @replies.move_to(String.new(encoding: Encoding::BINARY))
+          gather
+          bytes = Frames.append([@indexes, @contents], String.new(encoding: Encoding::BINARY))
+          @unanswered -= @indexes.size
+          begin_answer
           @sent.advance
           @socket.write(bytes)
         end
       rescue Errno::EPIPE, Errno::ECONNRESET
         nil # reading tells the same
+      end
+
+      # A frame wakes the parent, whatever it carries. So answers wait for others while items end with each poll of the
+      # loop, and a third of the items is still in work: this worker must have enough to do until it gets more.
+      def gather
+        limit = Clock.now + GATHERING
+        gathered = 0
+        while @indexes.size > gathered && 3 * @indexes.size < 2 * @unanswered && Clock.now < limit
+          gathered = @indexes.size
+          sleep(POLL)
+        end
+      end
+
+      def begin_answer
+        @indexes = []
+        @contents = []
+        @bytesize = 0
       end
 
       # Skips the at_exit handlers, which are the parent's.

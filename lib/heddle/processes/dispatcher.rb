@@ -19,7 +19,7 @@ module Heddle
       # @param block [Proc] called with each item, in a worker
       # @param keep [Boolean] whether the values are sent back
       # @param keep_errors [Boolean] whether an item's StandardError leaves the other items alone
-      # @param room [#call, nil] returns whether another item may be taken
+      # @param room [#call, nil] is called with how many items were taken, and returns how many more may be
       def initialize(processes, block, keep:, keep_errors: false, room: nil)
         @processes = processes
         @block = block
@@ -37,7 +37,11 @@ module Heddle
       # @yieldparam error [StandardError, nil] in place of the value
       def run(items, &collect)
         @collect = collect || ->(_, _, _) {}
-        items.to_enum.each_entry { |item| take(item, items) }
+        if (list = List.of(items))
+          deal_list(list, items)
+        else
+          items.to_enum.each_entry { |item| deal_item(item, items) }
+        end
         step while @answered < @taken
         done = true
       ensure
@@ -46,47 +50,60 @@ module Heddle
 
       private
 
-      # An Array yields its next item at once: as many items as fit go in one frame, which wakes the worker once. Any
-      # other source may wait long for its next item, and this item must not wait with it.
-      def take(item, items)
+      # The workers have the list; elements that were appended to an Array after the fork are sent.
+      def deal_list(list, items)
+        start_workers(list, list) if list.size.positive?
+        while @taken < list.size
+          share_out(list.size - @taken) { |worker, count| worker.give(@taken, list[@taken, count], count) }
+        end
+        deal_item(items[@taken], items) while @taken < items.size
+      end
+
+      # The source may wait long for its next item, and this item must not wait with it.
+      def deal_item(item, items)
         index = @taken
         content = Transfer.dump_item(item, index)
         start_workers(items) if @workers.empty?
-        step until (worker = idlest) && (!@room || @room.call(index))
-        worker.give(index, item, content)
-        worker.flush unless items.is_a?(Array)
-        @taken += 1
+        share_out(1) { |worker, _| worker.give(index, [item], [content]) } while @taken == index
       end
 
       # Forks all workers at once, so that all see the same state of the program.
-      def start_workers(items)
+      #
+      # @param list [List, nil] items that the workers then have
+      def start_workers(items, list = nil)
         known = items.respond_to?(:size) && items.size
         count = @processes.count
         count = known if known.is_a?(Integer) && known.between?(1, count)
         deadline = Heddle.remaining&.+(Clock.now)
         count.times do
           Worker.start(@workers, @processes.fibers) do |socket|
-            Child.new(socket, fibers: @processes.fibers, keep: @keep, deadline: deadline, block: @block).run
+            Child.new(socket, list: list, fibers: @processes.fibers, keep: @keep, deadline: deadline, block: @block).run
           end
         end
+        @by_socket = @workers.to_h { |worker| [worker.socket, worker] }
       end
 
-      # The worker that has the fewest items. It stays the same one until it has more than the next, or answers come.
-      def idlest
-        unless @idlest && @idlest.items.size <= @next_fewest
-          @idlest, following = @workers.min_by(2) { |worker| worker.items.size }
-          @next_fewest = following ? following.items.size : @processes.fibers
-        end
-        @idlest if @idlest.room?
+      # Gives the worker that has the fewest items a run of those available, or makes a step if no worker may get any.
+      # The run is an equal share: it never gives that worker more items than each would have if all had the same.
+      #
+      # @yieldparam worker [Worker]
+      # @yieldparam count [Integer] how many items it is to get
+      def share_out(available)
+        workers = @workers.select(&:room?)
+        available = [available, @room.call(@taken)].min if @room
+        return step if workers.empty? || !available.positive?
+
+        worker = workers.min_by { |candidate| candidate.items.size }
+        count = [available.fdiv(workers.size), @processes.fibers - worker.items.size].min.ceil
+        yield worker, count
+        @taken += count
       end
 
       # Sends what the sockets take, waits until something can be sent or received, and receives it.
       def step
-        @idlest = nil
-        @workers.each(&:flush)
-        sockets = @workers.to_h { |worker| [worker.socket, worker] }
-        readable = readable_among(sockets.keys)
-        readable&.each { |socket| receive(sockets[socket]) }
+        @workers.each { |worker| worker.flush if worker.owed? }
+        readable = readable_among(@by_socket.keys)
+        readable&.each { |socket| receive(@by_socket[socket]) }
         look(readable) if Clock.now >= @look_at
       end
 
@@ -105,8 +122,8 @@ module Heddle
         return if bytes == :wait_readable
         return lose(worker) unless bytes
 
-        worker.answers(bytes) do |kind, index, content|
-          error = Transfer.load_error(content, caller) if kind == Frames::ERROR
+        worker.answers(bytes) do |index, content|
+          error = Transfer.load_error(content, caller) if content.is_a?(Transfer::Failure)
           raise error if error && !(@keep_errors && error.is_a?(StandardError))
 
           @answered += 1

@@ -28,7 +28,7 @@ module Heddle
 
         waiting = {}
         bytes = delivered = 0
-        room = ->(taken) { taken - delivered < @ahead && bytes < BYTES }
+        room = ->(taken) { (bytes < BYTES) ? @ahead - (taken - delivered) : 0 }
         Dispatcher.new(@processes, @block, keep: true, room: room).run(@items) do |index, content|
           waiting[index] = content
           bytes += Transfer.bytesize(content)

@@ -2,14 +2,17 @@
 
 module Heddle
   class Processes
-    # Turns items, values and errors into the contents of messages, and back.
+    # Turns items, values and errors into contents of frames, and back.
     #
-    # The messages of a frame are dumped together, which for short ones costs a fraction. What Marshal dumps together
+    # The contents of a frame are dumped together, which for short ones costs a fraction. What Marshal dumps together
     # shares what it refers to, and no item may share an object with another one: so only what refers to nothing is a
     # content itself. Everything else has a dump of its own.
     module Transfer
       # The dump of an object.
       Dumped = Struct.new(:bytes)
+
+      # The error of an item, in place of its value.
+      Failure = Struct.new(:bytes)
 
       # Errors of Marshal: those of user code in marshal_dump and the like (an autoload that does not find its class,
       # say), too deep nesting, and lengths beyond memory.
@@ -22,7 +25,7 @@ module Heddle
         # @return [Integer] about as many bytes as it takes
         def bytesize(content)
           case content
-          when Dumped then content.bytes.bytesize
+          when Dumped, Failure then content.bytes.bytesize
           when String then content.bytesize
           when Symbol then content.name.bytesize
           when Integer then content.size
@@ -35,7 +38,9 @@ module Heddle
         def dump_item(item, index)
           content(item)
         rescue *REFUSALS => error
-          raise NotMarshalable, "#{label(index, item)} cannot be sent to a worker process: #{error.message}"
+          raise NotMarshalable,
+            "#{label(index, item)} cannot be sent to a worker process: #{error.message}. The elements of an Array " \
+            "need not be sent: pass one, if the items are not endless"
         end
 
         # @return [Object] the content
@@ -48,14 +53,14 @@ module Heddle
             "process: #{error.message}. Return nil, or a value that Marshal can dump"
         end
 
-        # @return [Object]
+        # @return [Object] the item or value
         def load(content)
           return content unless content.is_a?(Dumped)
 
           Marshal.load(content.bytes) # rubocop:disable Security/MarshalLoad -- from our parent or a child of our own
         end
 
-        # @return [Object]
+        # @return [Object] the value
         # @raise [NotMarshalable]
         def load_value(content, index)
           load(content)
@@ -64,20 +69,21 @@ module Heddle
         end
 
         # @return [String]
+        # @return [Failure]
         def dump_error(error, index, item)
           begin
             chain = bounded(Marshal.dump(chain(error).map { |link| [link, backtrace_of(link)] }))
           rescue *REFUSALS => refusal
             reason = refusal.message
           end
-          Marshal.dump([label(index, item), "#{error.class}: #{text { error.message }}",
-            backtrace_of(error), chain, reason])
+          Failure.new(Marshal.dump([label(index, item), "#{error.class}: #{text { error.message }}",
+            backtrace_of(error), chain, reason]))
         end
 
         # @return [Exception] the worker's error, with its backtrace from the worker above +caller_lines+; or a
         #   {NotMarshalable} in its place
-        def load_error(payload, caller_lines)
-          label, summary, backtrace, chain, reason = Marshal.load(payload) # rubocop:disable Security/MarshalLoad
+        def load_error(failure, caller_lines)
+          label, summary, backtrace, chain, reason = Marshal.load(failure.bytes) # rubocop:disable Security/MarshalLoad
           begin
             error = link(Marshal.load(chain)) if chain # rubocop:disable Security/MarshalLoad
           rescue *REFUSALS => refusal

@@ -108,25 +108,28 @@ module Heddle
         @fibers = fibers
         @items = {}
         @frames = Frames.new
-        @given = Frames::Run.new
+        @received = String.new(capacity: CHUNK)
         drop_all
       end
 
       # @return [Boolean] whether the worker can take another item
-      def room? = @items.size < @fibers && @outgoing.bytesize - @sent + @given.bytesize < OUTGOING
+      def room? = @items.size < @fibers && @outgoing.bytesize - @sent < OUTGOING
 
       # @return [Boolean] whether bytes wait to be sent
       def owed? = @sent < @outgoing.bytesize
 
-      # Queues the item; {#flush} sends it.
-      def give(index, item, content)
-        @items[index] = item
-        @given.add(Frames::ITEM, index, content)
+      # Sends a run of items.
+      #
+      # @param first [Integer] the first one's number
+      # @param contents [Array, Integer] see {Transfer}; or how many, of a list that the worker has
+      def give(first, items, contents)
+        items.each_with_index { |item, at| @items[first + at] = item }
+        Frames.append([first, contents], @outgoing)
+        flush
       end
 
       # Sends as many bytes as the socket accepts.
       def flush
-        @given.move_to(@outgoing) unless @given.empty?
         while owed?
           count = @socket.write_nonblock(@outgoing.byteslice(@sent, CHUNK), exception: false)
           return drop_sent if count == :wait_writable
@@ -140,24 +143,26 @@ module Heddle
 
       # @return [String, :wait_readable, nil] nil when the worker closed the connection
       def receive
-        @socket.read_nonblock(CHUNK, exception: false)
+        @socket.read_nonblock(CHUNK, @received, exception: false)
       rescue Errno::ECONNRESET
         nil
       end
 
       # Adds received bytes, and yields each complete answer. The answer's item is no longer the worker's.
       #
-      # @yieldparam kind [Integer] Frames::VALUE or Frames::ERROR
       # @yieldparam index [Integer]
-      # @yieldparam content [Object]
+      # @yieldparam content [Object] see {Transfer}
       # @raise [WorkerLost] when the bytes are not an answer
       def answers(bytes)
-        @frames.push(bytes) do |kind, index, content|
-          raise Frames::Garbage, "unknown kind #{kind}" unless kind == Frames::VALUE || kind == Frames::ERROR
-          @items.delete(index) do
-            raise Frames::Garbage, "it answers item #{index}, which this worker does not have"
+        @frames.push(bytes) do |indexes, contents|
+          raise Frames::Garbage, "it is a run of items" unless indexes.is_a?(Array)
+
+          indexes.each_with_index do |index, at|
+            @items.delete(index) do
+              raise Frames::Garbage, "it answers item #{index}, which this worker does not have"
+            end
+            yield index, contents[at]
           end
-          yield kind, index, content
         end
       rescue Frames::Garbage => error
         message = "worker process #{@pid} sent a malformed answer (#{error.message}; did a block write to file " \
