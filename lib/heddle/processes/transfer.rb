@@ -68,7 +68,6 @@ module Heddle
           raise NotMarshalable, "the value of item #{index} cannot be loaded from its worker process: #{error.message}"
         end
 
-        # @return [String]
         # @return [Failure]
         def dump_error(error, index, item)
           begin
