@@ -2,127 +2,48 @@
 
 require "test_helper"
 require "heddle/db/postgresql"
-require "support/collections"
-require "support/least_scheduler"
+require "shared/db/multiplexing"
+require "support/postgresql_dialect"
 require "support/postgresql_server"
 
-# Statements of several tasks in flight on the connections of a pool.
+# Statements of several tasks in flight on the connections of a pool to PostgreSQL.
 class PostgreSQLMultiplexTest < Minitest::Test
   include OwnPostgreSQLHelpers
-  include Collections
+  include PostgreSQLDialect
+  include DatabaseMultiplexing
 
   hard_deadline 60
 
-  DB = Heddle::DB
-  PID = "select pg_backend_pid()"
-  SLOW = "select ?::text from pg_sleep(0.2)"
+  def url = postgresql.url
 
-  # Each test has a table of its own.
-  def with_pool(url = postgresql.url, size: 1, multiplex: 8, **options)
-    Heddle.run do
-      @other, @watching = DB.connect(url), DB.connect(url)
-      @other.query("drop table if exists shared; create table shared (id int primary key, n int)")
-      @other.query("insert into shared select id, 0 from generate_series(1, 20) as id")
-      pool = DB::Pool.new(url, size: size, multiplex: multiplex, **options)
-      pool.with { |db| db.query(PID) } # connected before a deadline is set
-      yield pool
-    ensure
-      pool&.close
-      [@other, @watching].each { |db| db&.close }
-    end
+  def tls_options = {sslmode: "require"}
+
+  def session_id = "pg_backend_pid()"
+
+  def echo_int = "select ?::int"
+
+  def echo_text = "select ?::text"
+
+  def slow_echo(more = "") = "select ?::text#{more} from pg_sleep(0.2)"
+
+  def repeat(times) = "select repeat(?::text, #{times})"
+
+  def waiting_sql
+    "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like 'update shared%'"
   end
 
-  def spawn_all(items, &block) = items.map { |item| Heddle.spawn { block.call(item) } }
+  def end_waiting = @watching.query(waiting_sql.sub("count(*)", "pg_terminate_backend(pid)"))
 
-  # The value or the error of each.
-  def answers(items, &block)
-    spawn_all(items) { |item| answer { block.call(item) } }.map(&:value)
-  end
+  def lock_sql = "select pg_advisory_lock(1)"
 
-  def answer
-    yield
-  rescue => error
-    error
-  end
+  def locks(pool) = pool.query_value("select count(*) from pg_locks where locktype = 'advisory'")
 
-  # Holds the row while the block runs: an update of it waits in the server.
-  def locked(id = 1)
-    @other.transaction do
-      @other.exec("update shared set n = n + 100 where id = ?", id)
-      yield
-    end
-  end
+  def largest = 3_000_000
 
-  # Statements that share, and users of whole connections whose ends give the waiting a place.
-  def test_collections_at_each_allocation
-    assert_right_under_collections(<<~RUBY, {"URL" => postgresql.url, "RUBYLIB" => bigdecimal})
-      require "heddle/db"
-      pool = Heddle::DB::Pool.new(ENV.fetch("URL"), size: 2, multiplex: 2, checkout_timeout: nil)
-      ask = lambda do |id|
-        next pool.query_value("select ?::int", id) == id if id.odd?
-
-        pool.with { |db| db.query_value("select ?::int", id) } == id
-      end
-      all = lambda { |_ = nil| (1..8).map { |id| Heddle.spawn { ask.call(id) } }.map(&:value) }
-      2.times(&all)
-      stress(true) { all.call }
-    RUBY
-  end
-
-  UPDATE = "update shared set n = n + 1 where id = ?"
-
-  # In a transaction the server would tell of one moment only.
-  def waiting_updates(count)
-    asked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like 'update shared%'"
-    wait_until(what: "#{count} updates that wait") { @watching.query_value(asked) == count }
-  end
-
-  def test_statements_of_many_tasks_share_a_connection
+  def test_a_text_with_a_nul_is_its_askers_alone
     with_pool do |pool|
-      tasks = spawn_all(0...100) { |n| pool.query("select ?::int4, pg_backend_pid()", n).first }
-      all = tasks.map(&:value)
-      assert_equal (0...100).to_a, all.map(&:first)
-      assert_equal 1, all.map(&:last).uniq.size
-      assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
-    end
-  end
-
-  def test_only_so_many_are_in_flight
-    with_pool(multiplex: 3) do |pool|
-      tasks = nil
-      locked do
-        tasks = spawn_all(1..5) { |id| pool.exec(UPDATE, id) }
-        waiting_updates(1)
-        assert_equal({connections: 1, free: 0, waiting: 2}, pool.stats)
-      end
-      assert_equal [1] * 5, tasks.map(&:value)
-    end
-  end
-
-  def test_an_idle_connection_comes_before_a_shared_one
-    with_pool(size: 3) do |pool|
-      pids = spawn_all(1..3) { pool.query("select pg_backend_pid() from pg_sleep(0.1)").first.first }.map(&:value)
-      assert_equal 3, pids.uniq.size
-    end
-  end
-
-  def test_an_error_is_its_askers_alone
-    with_pool do |pool|
-      all = answers(0..9) { |n| pool.query_value("select 12 / ?::int", n % 3) }
-      all.each_with_index do |answer, n|
-        next assert_equal(12 / (n % 3), answer) unless (n % 3).zero?
-
-        assert_equal ["22012", "select 12 / ?::int"], [answer.sql_state, answer.sql]
-      end
-    end
-  end
-
-  def test_a_value_that_cannot_be_bound_is_its_askers_alone
-    with_pool do |pool|
-      values = [1, Object.new, "a\0b", 2]
-      all = answers(values) { |value| pool.query_value("select ?::text", value) }
-      assert_equal ["1", TypeError, ArgumentError, "2"], all.map { |one| one.is_a?(String) ? one : one.class }
-      assert_raises(ArgumentError) { pool.query("select ?", 1, 2) }
+      all = answers(["a", "a\0b", "c"]) { |value| pool.query_value(echo_text, value) }
+      assert_equal ["a", ArgumentError, "c"], all.map { |one| one.is_a?(String) ? one : one.class }
     end
   end
 
@@ -138,260 +59,11 @@ class PostgreSQLMultiplexTest < Minitest::Test
     end
   end
 
-  # ---- whole connections
-
-  def test_what_changes_a_session_has_a_connection_of_its_own
+  def test_copy_within_statements_in_flight
     with_pool do |pool|
-      pool.query("set lock_timeout = '77ms'")
-      pool.query("select pg_advisory_lock(1)")
-      values = spawn_all(1..4) { pool.query_value("show lock_timeout") }.map(&:value)
-      assert_equal ["0"], values.uniq
-      assert_equal 0, pool.query_value("select count(*) from pg_locks where locktype = 'advisory'")
-    end
-  end
-
-  def test_a_transaction_is_alone_on_its_connection
-    with_pool(size: 2) do |pool|
-      pid = nil
-      pool.transaction do |db|
-        pid = db.query_value(PID)
-        assert_equal pid, pool.query_value(PID) # the task's own
-        pool.exec(UPDATE, 1)
-        others = spawn_all(1..5) { pool.query_row("select pg_backend_pid(), n from shared where id = 1") }.map(&:value)
-        assert_equal [0], others.map(&:last).uniq
-        refute_includes others.map(&:first), pid
-        raise "undone"
-      end
-    rescue RuntimeError
-      assert_equal 0, pool.query_value("select n from shared where id = 1")
-    end
-  end
-
-  # Neither waits for the end of a stream of the others.
-  def test_whole_connections_and_shared_ones_take_turns
-    with_pool do |pool|
-      over = false
-      streams = spawn_all(1..6) { pool.query("select 1") until over }
-      Heddle.deadline(20) { 5.times { pool.transaction { |db| db.query("select 2") } } }
-      over = true
-      streams.each(&:wait)
-      over = false
-      streams = spawn_all(1..3) { pool.transaction { |db| db.query("select 2") } until over }
-      Heddle.deadline(20) { spawn_all(1..6) { 5.times { pool.query("select 1") } }.each(&:value) }
-      over = true
-      streams.each(&:value)
-    end
-  end
-
-  def test_each_row_and_copy_within_statements_in_flight
-    with_pool do |pool|
-      tasks = spawn_all(1..4) { |n| pool.query_value(SLOW, n.to_s) }
-      assert_equal 20, pool.each_row("select id from shared", fetch: 3).to_a.size
+      tasks = spawn_all(1..4) { |n| pool.query_value(slow_echo, n.to_s) }
       assert_equal 2, pool.with { |db| db.copy_in("copy shared from stdin") { |copy| copy << [31, 1] << [32, 1] } }
       assert_equal %w[1 2 3 4], tasks.map(&:value)
-    end
-  end
-
-  # ---- askers that leave
-
-  def ways_to_leave
-    {deadline: ->(asker) { Heddle.spawn { answer { Heddle.deadline(0.2) { asker.call } } } },
-     cancel: ->(asker) { Heddle.spawn(&asker).tap { |task| Heddle.spawn { sleep(0.2) && task.cancel } } },
-     timeout: ->(asker) { Heddle.spawn { answer { Timeout.timeout(0.2) { asker.call } } } }}
-  end
-
-  # At the head of the line, and in it.
-  def test_an_asker_that_leaves_gives_up_its_answer_alone
-    ways_to_leave.each do |name, way|
-      [1, 2].each do |leaves|
-        with_pool do |pool|
-          pid = pool.query_value(PID)
-          tasks = nil
-          locked do
-            tasks = [1, 2, 3].map do |id|
-              asker = -> { [pool.exec(UPDATE, id), id] }
-              (id == leaves) ? way.call(asker) : Heddle.spawn(&asker)
-            end
-            wait_until { %i[completed cancelled].include?(tasks[leaves - 1].status) }
-          end
-          stay = [1, 2, 3] - [leaves]
-          assert_equal stay.map { |id| [1, id] }, stay.map { |id| tasks[id - 1].value }, name
-          assert_kind_of Timeout::Error, tasks[leaves - 1].value unless name == :cancel
-          # Nothing was cancelled, and nothing is in the wrong place.
-          counts = @other.query_column("select n from shared where id < 4 order by id")
-          assert_equal [101, 1, 1], counts, name
-          assert_equal pid, pool.query_value(PID), name
-          assert_equal 1, pool.query_value("select 1")
-        end
-      end
-    end
-  end
-
-  def test_a_statement_that_is_alone_is_stopped
-    with_pool do |pool|
-      locked do
-        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.2) { pool.exec(UPDATE, 1) } }
-        waiting_updates(0)
-      end
-      assert_equal 100, pool.query_value("select n from shared where id = 1")
-      assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
-    end
-  end
-
-  # The connection comes back to the pool with an answer that is owed to nobody.
-  def test_the_last_in_line_leaves_first
-    with_pool do |pool|
-      tasks = nil
-      locked do
-        tasks = [Heddle.spawn { pool.exec(UPDATE, 1) },
-          Heddle.spawn { answer { Heddle.deadline(0.2) { pool.exec(UPDATE, 2) } } }]
-        assert_kind_of Heddle::DeadlineExceeded, tasks.last.value
-      end
-      assert_equal 1, tasks.first.value
-      assert_equal "x", pool.with { |db| db.query_value("select ?::text", "x") }
-      assert_equal 1, pool.query_value("select n from shared where id = 2")
-    end
-  end
-
-  def test_all_leave
-    with_pool do |pool|
-      locked do
-        all = answers(1..5) { |id| Heddle.deadline(0.2) { pool.exec(UPDATE, id) } }
-        assert_equal [Heddle::DeadlineExceeded], all.map(&:class).uniq
-        assert_equal 3, pool.query_value("select 3") # on another connection of the server
-      end
-    end
-  end
-
-  def test_the_connections_timeout_counts_for_each_statement
-    with_pool(timeout: 0.5) do |pool|
-      locked do
-        errors = answers(1..3) { |id| pool.exec(UPDATE, id) }
-        assert_equal [Heddle::DeadlineExceeded], errors.map(&:class).uniq
-        errors.each { |error| assert_includes error.message, "did not answer within this connection's timeout: of 0.5" }
-      end
-      assert_equal 1, pool.query_value("select 1")
-    end
-  end
-
-  def test_a_wait_for_a_place_has_a_limit
-    with_pool(multiplex: 1, checkout_timeout: 0.2) do |pool|
-      locked do
-        first = Heddle.spawn { pool.exec(UPDATE, 1) }
-        waiting_updates(1)
-        assert_raises(DB::PoolTimeout) { pool.query("select 1") }
-        assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(0.05) { pool.query("select 1") } }
-        first.cancel
-      end
-    end
-  end
-
-  def test_a_connection_that_returns_comes_before_a_shared_one
-    with_pool(size: 2, multiplex: 1) do |pool|
-      returns = Queue.new
-      whole = Heddle.spawn { pool.with { returns.pop } }
-      locked do
-        first = Heddle.spawn { pool.exec(UPDATE, 1) }
-        waiting_updates(1)
-        second = Heddle.spawn { pool.query_value("select 1") }
-        wait_until(what: "a wait for a place") { pool.stats[:waiting] == 1 }
-        returns << nil
-        whole.value
-        assert_equal 1, Heddle.deadline(20) { second.value }
-        third = Heddle.spawn { pool.exec(UPDATE, 1) } # shares the other connection, which then returns
-        waiting_updates(2)
-        second = Heddle.spawn { pool.query_value("select 2") }
-        wait_until(what: "a wait for a place") { pool.stats[:waiting] == 1 }
-        third.cancel
-        assert_equal 2, Heddle.deadline(20) { second.value }
-        first.cancel
-      end
-    end
-  end
-
-  # ---- the end of a connection, and of the pool
-
-  def test_a_connection_that_ends
-    with_pool do |pool|
-      locked do
-        tasks = spawn_all(1..4) { |id| answer { pool.exec(UPDATE, id) } }
-        waiting_updates(1)
-        @watching.query("select pg_terminate_backend(pid) from pg_stat_activity " \
-          "where wait_event_type = 'Lock' and query like 'update shared%'")
-        errors = tasks.map(&:value)
-        assert_equal [DB::ConnectionLost], errors.map(&:class).uniq
-        assert_includes errors.last.message, "the server may or may not have executed the last request"
-      end
-      assert_equal [1, 2], spawn_all(1..2) { |n| pool.query_value("select ?::int", n) }.map(&:value)
-      assert_equal [100, 0, 0, 0], @other.query_column("select n from shared where id < 5 order by id")
-    end
-  end
-
-  # Nobody waits for a connection that another task was to open.
-  def test_a_server_that_is_not_there
-    port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
-    Heddle.run do
-      pool = DB::Pool.new("postgresql://me@127.0.0.1:#{port}/base", size: 2, multiplex: 4, checkout_timeout: 30)
-      all = Heddle.deadline(10) { answers(1..9) { |n| pool.query("select ?::int", n) } }
-      assert_equal [Errno::ECONNREFUSED], all.map(&:class).uniq
-      assert_equal({connections: 0, free: 0, waiting: 0}, pool.stats)
-    end
-  end
-
-  def test_a_pool_that_is_closed
-    with_pool(multiplex: 1) do |pool|
-      tasks = nil
-      locked do
-        tasks = spawn_all(1..3) { |id| answer { pool.exec(UPDATE, id) } }
-        waiting_updates(1)
-        pool.close
-        tasks.drop(1).each { |task| assert_kind_of Heddle::PoolClosed, task.value }
-      end
-      assert_equal 1, tasks.first.value
-      assert_raises(Heddle::PoolClosed) { pool.query("select 1") }
-      assert_equal({connections: 0, free: 0, waiting: 0}, pool.stats)
-    end
-  end
-
-  def test_a_connection_that_has_served_its_time_takes_no_more
-    with_pool(max_lifetime: 0.3) do |pool|
-      over = false
-      streams = spawn_all(1..4) { pool.query("select 1") until over }
-      first = pool.query_value(PID)
-      wait_until { pool.query_value(PID) != first }
-      over = true
-      streams.each(&:value)
-    end
-  end
-
-  # ---- what is large, and what is new
-
-  WAYS = {tcp: {}, tls: {sslmode: "require"}}.freeze
-
-  def each_way
-    WAYS.each_value { |options| with_pool(size: 1, **options) { |pool| yield pool } }
-  end
-
-  # Both sockets are full: the client reads while it sends.
-  def test_large_values_in_both_directions
-    each_way do |pool|
-      texts = Array.new(6) { |n| n.to_s * 3_000_000 }
-      answers = spawn_all(texts) { |text| pool.query_value("select ?::text || ?::text", text, text) }.map(&:value)
-      assert_equal(texts.map { |text| text * 2 }, answers)
-    end
-  end
-
-  def test_an_asker_leaves_in_the_middle_of_a_large_answer
-    each_way do |pool|
-      large = "select repeat(?::text, 40000000)"
-      5.times do |n|
-        tasks = [Heddle.spawn { answer { Heddle.deadline(0.01 * (n + 1)) { pool.query_value(large, "a") } } },
-          *spawn_all(1..3) { |id| pool.query_value("select ?::int", id) }]
-        first = tasks.shift.value
-        assert_kind_of Heddle::DeadlineExceeded, first unless first.is_a?(String)
-        assert_equal [1, 2, 3], tasks.map(&:value)
-      end
-      assert_equal 40_000_000, pool.query_value(large, "a").size
     end
   end
 
@@ -429,92 +101,5 @@ class PostgreSQLMultiplexTest < Minitest::Test
       assert_kind_of Heddle::DeadlineExceeded, asks # it holds the pool's only connection
       assert_equal 3, fine
     end
-  end
-
-  # ---- elsewhere
-
-  def test_listeners
-    with_pool do |pool|
-      events = []
-      listener = pool.on_query { |event| events << [event.sql, event.rows, event.error.class] }
-      spawn_all(%w[1 2]) { |n| pool.query("select #{n}") }.each(&:value)
-      assert_raises(DB::ServerError) { pool.query("select 1 / 0") }
-      pool.query("set lock_timeout = 0")
-      listener.close
-      assert_equal [["select 1", 1, NilClass], ["select 2", 1, NilClass], ["select 1 / 0", nil, DB::ServerError],
-        ["set lock_timeout = 0", 0, NilClass]], events
-    end
-  end
-
-  def test_plain_threads_have_whole_connections
-    pool = DB::Pool.new(postgresql.url, size: 2, multiplex: 4)
-    threads = Array.new(6) { |n| Thread.new { pool.query_value("select ?::int", n) } }
-    assert_equal (0...6).to_a, threads.map(&:value)
-  ensure
-    pool&.close
-  end
-
-  # This one waits only until a socket is readable, so that nobody connects in it.
-  def test_another_scheduler
-    pool = DB::Pool.new(postgresql.url, size: 2, multiplex: 4)
-    pool.with { |first| pool.with { |second| refute_same first, second } }
-    all = []
-    Thread.new do
-      Fiber.set_scheduler(LeastScheduler.new)
-      20.times { |n| Fiber.schedule { 3.times { all << pool.query_value("select ?::int from pg_sleep(0.01)", n) } } }
-    end.join
-    assert_equal (0...20).flat_map { |n| [n] * 3 }, all.sort
-    assert_equal({connections: 2, free: 2, waiting: 0}, pool.stats)
-  ensure
-    pool&.close
-  end
-
-  def test_loops_of_several_threads
-    pool = DB::Pool.new(postgresql.url, size: 2, multiplex: 4)
-    threads = Array.new(4) do |thread|
-      Thread.new do
-        Heddle.run { spawn_all(0...30) { |n| pool.query_value("select ?::int", thread * 100 + n) }.map(&:value) }
-      end
-    end
-    assert_equal Array.new(4) { |thread| Array.new(30) { |n| thread * 100 + n } }, threads.map(&:value)
-  ensure
-    pool&.close
-  end
-
-  # One thread's opening fails while those of the other wait in front.
-  def test_loops_of_several_threads_without_a_server
-    port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
-    pool = DB::Pool.new("postgresql://me@127.0.0.1:#{port}/base", size: 1, multiplex: 4, checkout_timeout: 30)
-    threads = Array.new(3) { Thread.new { Heddle.run { answers(1..6) { |n| pool.query("select ?::int", n) } } } }
-    all = threads.flat_map { |thread| thread.join(20)&.value.to_a }
-    assert_equal [Errno::ECONNREFUSED] * 18, all.map(&:class)
-  end
-
-  def test_a_child_of_fork
-    with_pool do |pool|
-      tasks = spawn_all(1..4) { |n| pool.query_value(SLOW, n.to_s) }
-      sleep(0.05)
-      pid = fork do
-        values = Heddle.run { spawn_all(5..8) { |n| pool.query_value("select ?::text", n.to_s) }.map(&:value) }
-        exit!(values == %w[5 6 7 8])
-      rescue Exception # standard:disable Lint/RescueException
-        exit!(false)
-      end
-      Process.wait(pid)
-      assert_predicate $?, :success?
-      assert_equal %w[1 2 3 4], tasks.map(&:value)
-    end
-  end
-
-  def test_options
-    url = "postgresql://me@127.0.0.1/base"
-    [0, 101, "many", 1.5].each do |value|
-      error = assert_raises(ArgumentError) { DB::Pool.new(url, multiplex: value) }
-      assert_includes error.message, "multiplex: must be a whole number from 1 to 100"
-    end
-    error = assert_raises(ArgumentError) { DB::Pool.new("sqlite::memory:", multiplex: 2) }
-    assert_includes error.message, "multiplex: "
-    error = assert_raises(ArgumentError) { DB.connect(url, multiplex: 2) }
-    assert_includes error.message, "multiplex: is a keyword of Heddle::DB::Pool.new"
   end
 end

@@ -20,7 +20,7 @@ void db_operations_of(VALUE native_class, struct db_operations *operations)
     known = operations;
 }
 
-static const struct db_operations *operations_for(VALUE native)
+const struct db_operations *db_operations_known(VALUE native)
 {
     const struct db_operations *operations = known;
     while (operations && operations->native_class != rb_obj_class(native))
@@ -124,7 +124,7 @@ static VALUE attach(int argc, VALUE *argv, VALUE self)
     connection->caching = caching_for(argv[3]);
     RB_OBJ_WRITE(self, &connection->frames, argv[4]);
     connection->span = deadline_span(argv[5]);
-    connection->operations = operations_for(connection->native);
+    connection->operations = db_operations_known(connection->native);
     return self;
 }
 

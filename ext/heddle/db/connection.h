@@ -24,13 +24,17 @@ struct db_operations {
     VALUE (*run)(VALUE, VALUE prepared, VALUE args); // Driver#execute; undefined: nothing was run, the driver does it
     // For Heddle::DB::Multiplexer; `ask` is NULL where the driver cannot have statements of several tasks in flight.
     bool (*may_share)(VALUE native, VALUE sql, VALUE arguments); // the statement leaves nothing in the session
+    bool (*is_shareable)(VALUE native); // the session is in no transaction, and as every user expects it
     // Writes the request of such a statement, whose answer will be the next one behind those that are owed, and does
-    // not wait; `begins` is its place among the bytes of the stream. Returns false, and writes nothing, if `refused`
-    // becomes true in Ruby code that makes the values. Raises for the caller's fault.
-    bool (*ask)(VALUE native, VALUE sql, VALUE arguments, const bool *refused, uint64_t *begins);
-    VALUE (*answer)(VALUE native); // reads the next answer
-    void (*drop)(VALUE native);    // … or what is left of it, for nobody
-    // What the answer left to be asked of the server; undefined for nothing. To be settled once no answer is owed.
+    // not wait; `begins` is its place among the bytes of the stream. Returns how many replies are the answer, behind any
+    // others; 0, and writes nothing, if `refused` becomes true in Ruby code that makes the values. Raises for the
+    // caller's fault.
+    uint32_t (*ask)(VALUE native, VALUE sql, VALUE arguments, const bool *refused, uint64_t *begins);
+    // Reads the next answer; undefined: the server has not begun the statement, which the driver may run otherwise.
+    VALUE (*answer)(VALUE native, VALUE sql);
+    void (*drop)(VALUE native); // reads the next reply, or what is left of it, for nobody
+    // What the answer left to be asked of the server; undefined for nothing. To be settled once no answer is owed. NULL
+    // where an answer says all.
     VALUE (*unsettled)(VALUE native);
     void (*settle)(VALUE native, VALUE unsettled, deadline_t until);
     VALUE native_class; // of connection.c
@@ -39,6 +43,9 @@ struct db_operations {
 
 // For all objects of that class. Called when the extension is loaded; both are kept for ever.
 void db_operations_of(VALUE native_class, struct db_operations *operations);
+
+// Those of a native object, or NULL.
+const struct db_operations *db_operations_known(VALUE native);
 
 // Those of a Connection, and its driver's native object.
 const struct db_operations *db_operations_for(VALUE connection, VALUE *native);

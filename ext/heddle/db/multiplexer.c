@@ -106,6 +106,22 @@ struct line *line_of(VALUE line)
     return RTYPEDDATA_DATA(line);
 }
 
+uint64_t line_replied(const struct line *line)
+{
+    const struct db_protocol *protocol = db_protocol_of(line->native);
+    return protocol->requested - protocol->owed;
+}
+
+bool line_is_shareable(const struct line *line)
+{
+    return line->operations->is_shareable(line->native);
+}
+
+static bool owes_to_nobody(const struct line *line)
+{
+    return line_replied(line) < line->abandoned;
+}
+
 struct asker *asker_of(VALUE asker)
 {
     return RTYPEDDATA_DATA(asker);
@@ -198,7 +214,8 @@ static void call_in(const struct multiplexer *multiplexer)
 static bool line_serves(const struct line *line, const struct asker *asker)
 {
     return line->thread == asker->thread && line->reader != asker->fiber && !line->closing && !line->called_in &&
-           !line->abandoned && resource_lease_serves(line->lease) && !db_protocol_is_closed(line->native);
+           !owes_to_nobody(line) && resource_lease_serves(line->lease) && !db_protocol_is_closed(line->native) &&
+           line_is_shareable(line);
 }
 
 // The line with the fewest statements among those with a free place; `found`: any that serves the asker.
@@ -414,8 +431,7 @@ static void give_place_back(struct multiplexer *multiplexer, VALUE object, int *
     if (line->places) return;
     remove_object(multiplexer->lines, object);
     db_protocol_share(line->native, false);
-    struct db_protocol *protocol = db_protocol_of(line->native);
-    protocol->owes_to_nobody = line->abandoned && protocol->owed;
+    db_protocol_of(line->native)->owes_to_nobody = owes_to_nobody(line);
     protect_next(give_lease_back, line->lease, state);
 }
 

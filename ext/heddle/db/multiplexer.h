@@ -14,8 +14,7 @@ struct line {
     VALUE askers; // Array of those whose answers are to come, in their order
     VALUE reader; // the fiber that reads; nil
     const struct db_operations *operations;
-    uint64_t asked;     // statements since the connection is shared
-    uint32_t abandoned; // answers that are owed to nobody
+    uint64_t abandoned; // the last one of the replies, by their number, that is owed to nobody
     long places;        // statements that are in flight, or have a place and are about to be
     bool sending;       // one of them is about to send the requests of all
     bool closing;       // takes no more statements
@@ -44,6 +43,12 @@ struct asker {
 VALUE asker_new(void);
 struct asker *asker_of(VALUE asker);
 struct line *line_of(VALUE line);
+
+// The number of the last reply of its connection that was read.
+uint64_t line_replied(const struct line *line);
+
+// Returns whether the session of its connection is as all who share it expect.
+bool line_is_shareable(const struct line *line);
 
 // Waits for a place, within the pool's limit, and raises what the pool's check-out does. The asker has none in a child
 // of a fork that was made meanwhile, in a hook or by a trap handler.

@@ -116,6 +116,7 @@ void db_protocol_requested(struct db_protocol *protocol, struct stream *stream, 
 {
     stream_expect(stream, replies);
     protocol->owed += replies;
+    protocol->requested += replies;
     protocol->closes = 0; // they are sent before the requests
 }
 
@@ -129,6 +130,34 @@ void db_protocol_consume(struct db_protocol *protocol, struct stream *stream)
 {
     if (protocol->pending) stream_consume(stream, protocol->pending);
     protocol->pending = 0;
+}
+
+void db_protocol_take_left(struct db_protocol *protocol, struct stream *stream, VALUE bytes)
+{
+    enum { PIECE = 64 << 10 };
+    while (protocol->left) {
+        size_t wanted = protocol->left < PIECE ? protocol->left : PIECE, count;
+        const uint8_t *p = stream_need(stream, wanted);
+        stream_buffered(stream, &count);
+        if (count > protocol->left) count = protocol->left;
+        if (!NIL_P(bytes)) rb_str_cat(bytes, (const char *)p, (long)count);
+        stream_consume(stream, count);
+        protocol->left -= count;
+    }
+}
+
+VALUE db_protocol_take(struct db_protocol *protocol, struct stream *stream, size_t length)
+{
+    if (!protocol->shared) {
+        bool resumable = stream_set_resumable(stream, false); // half of this message would be lost
+        VALUE bytes = stream_take(stream, length);
+        stream_set_resumable(stream, resumable);
+        return bytes;
+    }
+    VALUE bytes = rb_str_buf_new(0);
+    protocol->left = length;
+    db_protocol_take_left(protocol, stream, bytes);
+    return bytes;
 }
 
 // An exception has interrupted the code that was to read the rest of the interrupted reply.

@@ -32,7 +32,9 @@ struct db_protocol {
     struct pending_closes *pending_closes;
     int64_t span;    // nanoseconds that an exchange may take
     size_t pending;  // bytes of the message that is being read, in the stream's buffer
+    size_t left;     // of a large message that is received apart from the buffer: an interrupted reader leaves some
     uint32_t owed;   // outstanding replies
+    uint64_t requested; // replies that were ever asked for
     uint32_t closes; // closes that are queued in the stream, in front of the next request
     unsigned born;   // fork_count() when opened: in a child of fork the connection belongs to the parent
     enum db_protocol_state state;
@@ -88,6 +90,13 @@ void db_protocol_replied(struct db_protocol *protocol, struct stream *stream);
 
 // Consumes the message that was being read, if there is one, from the connection's stream.
 void db_protocol_consume(struct db_protocol *protocol, struct stream *stream);
+
+// Receives a large message into a String of its own: otherwise the stream's buffer would have to grow, and values would
+// be copied out of it. Of a shared connection in pieces, so that whoever reads next can skip the rest.
+VALUE db_protocol_take(struct db_protocol *protocol, struct stream *stream, size_t length);
+
+// Receives what is left of a large message, appending it to `bytes` unless that is nil.
+void db_protocol_take_left(struct db_protocol *protocol, struct stream *stream, VALUE bytes);
 
 // Closes the stream, and raises Heddle::DB::ProtocolError.
 RBIMPL_ATTR_NORETURN()

@@ -52,6 +52,11 @@ void db_result_set_following(VALUE result, VALUE following)
     rb_ivar_set(result, id_following, following);
 }
 
+bool db_result_has_rows(VALUE result)
+{
+    return !NIL_P(rb_ivar_get(result, id_description));
+}
+
 bool db_is_result(VALUE value)
 {
     return rb_obj_class(value) == cResult;

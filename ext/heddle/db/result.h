@@ -19,6 +19,9 @@ void db_result_set_last_id(VALUE result, VALUE id);
 void db_result_set_warnings(VALUE result, VALUE count);
 void db_result_set_following(VALUE result, VALUE following);
 
+// Whether it has columns and rows, perhaps none.
+bool db_result_has_rows(VALUE result);
+
 // False for an error.
 bool db_is_result(VALUE value);
 

@@ -21,7 +21,8 @@ struct shared_run {
     VALUE multiplexer, sql, arguments;
     VALUE asker;
     struct stream *stream;
-    uint64_t number, begins; // of the statement on its line; of its request among the stream's bytes
+    uint64_t previous, last; // replies, by number: the last one before its answer, and the last one of it
+    uint64_t begins;       // of its request among the stream's bytes
     deadline_t until;        // the connection's timeout
     deadline_t before;       // the stream's limit while this one reads
     bool sends;              // it is about to send what its line has written
@@ -64,17 +65,20 @@ static bool ask(struct shared_run *run)
         run->again = true;
         return false;
     }
-    if (!shares(line->connection, run->sql, run->arguments)) {
+    if (!line_is_shareable(line) || !shares(line->connection, run->sql, run->arguments)) {
         run->whole = true;
         return false;
     }
     deadline_refuse_late();
     run->until = deadline_in(protocol->span);
     run->stream = stream_of(protocol->stream);
-    run->asked = line->operations->ask(line->native, run->sql, run->arguments, &line->closing, &run->begins);
-    run->again = !run->asked;
-    if (!run->asked) return false;
-    run->number = ++line->asked;
+    uint32_t replies =
+        line->operations->ask(line->native, run->sql, run->arguments, &line->closing, &run->begins);
+    run->asked = replies;
+    run->again = !replies;
+    if (!replies) return false;
+    run->last = protocol->requested;
+    run->previous = run->last - replies;
     rb_ary_push(line->askers, run->asker);
     stream_end_message(run->stream);
     send_gathered(run, line);
@@ -130,12 +134,11 @@ static void leave_line(struct shared_run *run, int *state)
     }
 }
 
-static void drop_abandoned(struct line *line, uint64_t until)
+// Reads the replies up to that one, which are owed to nobody.
+static void drop_abandoned(const struct line *line, uint64_t until)
 {
-    while (line->asked - db_protocol_of(line->native)->owed < until) {
+    while (line_replied(line) < until)
         line->operations->drop(line->native);
-        line->abandoned--;
-    }
 }
 
 // What an answer left to be asked of the server (types that this connection has not met) is asked by its reader alone,
@@ -143,7 +146,7 @@ static void drop_abandoned(struct line *line, uint64_t until)
 static void settle_alone(struct shared_run *run)
 {
     struct line *line = line_of_run(run);
-    VALUE unsettled = line->operations->unsettled(line->native);
+    VALUE unsettled = line->operations->unsettled ? line->operations->unsettled(line->native) : Qundef;
     int state = 0;
     if (unsettled == Qundef) return;
     line->closing = true;
@@ -151,7 +154,7 @@ static void settle_alone(struct shared_run *run)
     rb_ary_push(line->askers, run->asker);
     if (state) rb_jump_tag(state);
     begin_turn(run);
-    drop_abandoned(line, line->asked);
+    drop_abandoned(line, db_protocol_of(line->native)->requested);
     line->operations->settle(line->native, unsettled, run->until);
     RB_GC_GUARD(unsettled);
 }
@@ -164,9 +167,11 @@ static VALUE run_body(VALUE argument)
     if (run->again || !ask(run)) return Qnil;
     begin_turn(run);
     struct line *line = line_of_run(run);
-    drop_abandoned(line, run->number - 1);
-    VALUE result = line->operations->answer(line->native);
+    drop_abandoned(line, run->previous);
+    VALUE result = line->operations->answer(line->native, run->sql);
     run->answered = true;
+    run->whole = result == Qundef;
+    if (run->whole) return Qnil;
     settle_alone(run);
     RB_GC_GUARD(result);
     return result;
@@ -200,7 +205,7 @@ static VALUE tell_connection(VALUE argument)
 static void abandon_answer(const struct shared_run *run, struct run_end *end)
 {
     struct line *line = line_of_run(run);
-    if (!run->answered) line->abandoned++;
+    if (!run->answered && line->abandoned < run->last) line->abandoned = run->last;
     if (end->lost || !db_protocol_of(line->native)->owed || RARRAY_LEN(line->askers)) return;
     line->closing = true;
     end->alone = true;
@@ -264,8 +269,19 @@ static VALUE multiplexer_run(VALUE self, VALUE sql, VALUE arguments)
     }
 }
 
+/* @api private protocol.drop_replies -> nil. Reads the answers that nobody waits for any more. */
+static VALUE drop_replies(VALUE self)
+{
+    struct db_protocol *protocol = db_protocol_of(self);
+    while (protocol->owed)
+        db_operations_known(self)->drop(self);
+    protocol->owes_to_nobody = false;
+    return Qnil;
+}
+
 void Init_heddle_shared_statement(void)
 {
     VALUE db = rb_define_module_under(heddle_module, "DB");
+    rb_define_method(rb_define_class_under(db, "Protocol", rb_cObject), "drop_replies", drop_replies, 0);
     rb_define_method(rb_define_class_under(db, "Multiplexer", rb_cObject), "run", multiplexer_run, 2);
 }

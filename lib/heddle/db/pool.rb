@@ -28,7 +28,7 @@ module Heddle
       # @param max_lifetime [Numeric, nil] seconds after which a connection is closed once it is unused; up to a tenth
       #   earlier, so that not all connections end at once; nil: never
       # @param multiplex [Integer, nil] the most statements of different tasks in flight on one connection, from 1 to
-      #   100; nil: each statement has a connection of its own. For PostgreSQL, see {#query}
+      #   100; nil: each statement has a connection of its own. For PostgreSQL and MariaDB, see {#query}
       # @param options see {DB.connect}
       # @raise [ArgumentError] see {DB.connect}; opens no connection yet
       def initialize(url, size: 10, checkout_timeout: (unset = true), idle: 300, min: 0,
@@ -124,7 +124,7 @@ module Heddle
       private_constant :MOST_MULTIPLEXED
 
       def multiplexer(driver, most)
-        unless driver.respond_to?(:multiplexes?)
+        unless driver.method_defined?(:multiplexes?)
           raise ArgumentError, "multiplex: is not for this database: #{driver} has one statement at a time in flight " \
             "on a connection"
         end
@@ -149,9 +149,20 @@ module Heddle
         value
       end
 
+      def refuse_server(connection)
+        connection.close
+        raise ArgumentError, "multiplex: is not for this server, #{connection.driver.description} " \
+          "(#{connection.driver.version}): it is for PostgreSQL, and for MariaDB since 10.2, which run a new statement " \
+          "in one round trip"
+      end
+
       # ---- for ResourcePool
 
-      def make = lend(@connect.call)
+      def make
+        connection = @connect.call
+        refuse_server(connection) unless @multiplexer.nil? || connection.driver.multiplexes?
+        lend(connection)
+      end
 
       # A connection that is handed over from its last user was in use just now, and needs no system call.
       def check(connection, handed_over)

@@ -15,7 +15,10 @@ module Heddle
 
       # Seconds that the last words may take.
       GOODBYE = 1
-      private_constant :GOODBYE
+
+      # Seconds for the answers of queries that nobody waits for any more.
+      LAST_ANSWER = 0.5
+      private_constant :GOODBYE, :LAST_ANSWER
 
       # @return [Heddle::Stream]
       attr_reader :stream
@@ -55,6 +58,19 @@ module Heddle
         @stream.close
       rescue IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
         @stream.poison # the server had already closed the socket
+      end
+
+      def replies_to_drop? = @protocol.owes_to_nobody? && !closed?
+
+      def drop_replies
+        Heddle.deadline(LAST_ANSWER) { @protocol.drop_replies } if replies_to_drop?
+        dropped = !closed?
+      rescue DeadlineExceeded, IOError, SystemCallError, OpenSSL::SSL::SSLError
+        raise if Heddle.remaining&.zero?
+
+        false
+      ensure
+        abandon(false) unless dropped
       end
 
       # An unread answer would be taken for the answer to a later request.

@@ -5,10 +5,8 @@
 
 #include "db/connection.h"
 
-enum { COM_QUERY = 0x03, COM_STMT_PREPARE = 0x16, COM_STMT_RESET = 0x1a, COM_STMT_FETCH = 0x1c };
-
-// ER_UNKNOWN_STMT_HANDLER, ER_NEED_REPREPARE and ER_MAX_PREPARED_STMT_COUNT_REACHED.
-enum { UNKNOWN_STATEMENT = 1243, OUTDATED_STATEMENT = 1615, STATEMENTS_FULL = 1461 };
+// ER_UNKNOWN_STMT_HANDLER and ER_NEED_REPREPARE.
+enum { UNKNOWN_STATEMENT = 1243, OUTDATED_STATEMENT = 1615 };
 
 // ---- settings
 
@@ -93,6 +91,11 @@ static VALUE settle(VALUE self)
     return Qnil;
 }
 
+bool mysql_session_changed(const struct mysql_protocol *protocol)
+{
+    return protocol->changed || (protocol->status & SESSION_STATUS) != protocol->settled;
+}
+
 /*
  * call-seq: protocol.changed? -> true or false
  *
@@ -100,8 +103,7 @@ static VALUE settle(VALUE self)
  */
 static VALUE changed_p(VALUE self)
 {
-    const struct mysql_protocol *protocol = mysql_protocol_of(self);
-    return protocol->changed || (protocol->status & SESSION_STATUS) != protocol->settled ? Qtrue : Qfalse;
+    return mysql_session_changed(mysql_protocol_of(self)) ? Qtrue : Qfalse;
 }
 
 /*
@@ -112,6 +114,7 @@ static VALUE mysql_forget_statements(VALUE self)
 {
     struct mysql_protocol *protocol = mysql_protocol_of(self);
     db_protocol_forget_statements(&protocol->base);
+    protocol->last = 0;
     protocol->last_open = true;
     return Qnil;
 }
@@ -139,7 +142,7 @@ static VALUE send_query_body(struct db_exchange *exchange)
     exchange->unsent = true;
     VALUE sql = mysql_sql_text(protocol, exchange->arguments[0]);
     exchange->unsent = false;
-    mysql_request(protocol, COM_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    mysql_request(protocol, MYSQL_QUERY, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
     return Qnil;
 }
@@ -172,7 +175,7 @@ static VALUE send_prepare_body(struct db_exchange *exchange)
     exchange->unsent = true;
     VALUE sql = mysql_sql_text(protocol, exchange->arguments[0]);
     exchange->unsent = false;
-    mysql_request(protocol, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    mysql_request(protocol, MYSQL_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
     RB_GC_GUARD(sql);
     return Qnil;
 }
@@ -188,7 +191,8 @@ static void build(struct db_exchange *exchange, uint32_t id, bool cursor)
 {
     Check_Type(exchange->arguments[1], T_ARRAY);
     exchange->unsent = true;
-    mysql_build_execute(exchange->protocol, id, exchange->arguments[1], cursor);
+    struct mysql_protocol *protocol = exchange->protocol;
+    mysql_build_execute(protocol, &protocol->request, id, exchange->arguments[1], cursor);
     exchange->unsent = false;
 }
 
@@ -198,7 +202,7 @@ static VALUE prepare_again(struct db_exchange *exchange)
 {
     struct mysql_protocol *protocol = exchange->protocol;
     const struct mysql_statement *statement = mysql_statement_of(exchange->arguments[0]);
-    mysql_request(protocol, COM_STMT_PREPARE, RSTRING_PTR(statement->sql), (size_t)RSTRING_LEN(statement->sql));
+    mysql_request(protocol, MYSQL_PREPARE, RSTRING_PTR(statement->sql), (size_t)RSTRING_LEN(statement->sql));
     struct mysql_prepared prepared;
     VALUE columns;
     VALUE error = mysql_read_prepared(protocol, &prepared, &columns, NULL);
@@ -224,7 +228,7 @@ static VALUE send_execute_body(struct db_exchange *exchange)
         VALUE error = prepare_again(exchange);
         if (error) return error;
     }
-    mysql_request_built(protocol);
+    mysql_request_built(protocol, &protocol->request);
     RB_GC_GUARD(prepared);
     return Qtrue;
 }
@@ -240,9 +244,7 @@ static VALUE send_execute(VALUE self, VALUE prepared, VALUE arguments, VALUE cur
     return mysql_exchange(&exchange);
 }
 
-// Sends a prepare and its execution together, the latter for the statement that was prepared last: only MariaDB can do
-// that. Returns false if it is not safe. A server at its limit of statements refuses the prepare, and executes the
-// previous statement if that is still open: with these arguments it would run it again.
+// Sends a prepare and its execution together. Returns false if that is not possible, or not safe.
 static bool ask_new(struct db_exchange *exchange)
 {
     struct mysql_protocol *protocol = exchange->protocol;
@@ -252,11 +254,7 @@ static bool ask_new(struct db_exchange *exchange)
     build(exchange, MYSQL_LAST_STATEMENT, exchange->number);
     mysql_queue_pending_closes(protocol);
     bool safe = !protocol->last_open && !protocol->base.owed && RSTRING_LEN(sql) + 1 < MYSQL_LARGEST_PACKET;
-    if (safe) {
-        mysql_request(protocol, COM_STMT_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
-        mysql_request_built(protocol);
-    }
-    RB_GC_GUARD(sql);
+    if (safe) mysql_request_new(protocol, sql, &protocol->request);
     return safe;
 }
 
@@ -267,7 +265,7 @@ static VALUE send_number_body(struct db_exchange *exchange)
     uint32_t rows = exchange->number;
     mysql_put_little(bytes, statement->forms[0].id, 4); // of the last execution
     mysql_put_little(bytes + 4, rows, 4);
-    mysql_request(exchange->protocol, rows ? COM_STMT_FETCH : COM_STMT_RESET, bytes, rows ? 8 : 4);
+    mysql_request(exchange->protocol, rows ? MYSQL_FETCH : MYSQL_RESET, bytes, rows ? 8 : 4);
     return Qnil;
 }
 
@@ -321,37 +319,10 @@ static VALUE receive_result(VALUE self, VALUE prepared)
     return mysql_exchange_with(self, receive_result_body, prepared, Qnil);
 }
 
-static VALUE read_new(struct db_exchange *exchange)
-{
-    struct mysql_protocol *protocol = exchange->protocol;
-    bool keep = RTEST(exchange->arguments[2]);
-    VALUE sql = exchange->arguments[0];
-    struct mysql_prepared prepared;
-    VALUE columns;
-    VALUE error = mysql_read_prepared(protocol, &prepared, &columns, NULL);
-    if (error) {
-        // The execution is answered with a meaningless error, too, unless the server ends the connection.
-        if (!mysql_error_is_final(error)) mysql_read_result(protocol, NULL, Qnil, false, false);
-        protocol->refused = sql;
-        return error;
-    }
-    VALUE statement = keep ? mysql_prepared_new(protocol, &prepared, columns, Qnil, sql) : Qnil;
-    VALUE prepared_columns = columns;
-    if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = true;
-    VALUE result = mysql_read_result(protocol, keep ? &mysql_statement_of(statement)->columns : &columns, statement,
-                                     false, mysql_sql_is_write(sql));
-    if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = false;
-    RB_GC_GUARD(statement);
-    if (!keep) {
-        mysql_queue_close(protocol, prepared.id);
-        return result;
-    }
-    return rb_assoc_new(statement, result);
-}
-
 static VALUE mysql_run_new_body(struct db_exchange *exchange)
 {
-    return ask_new(exchange) ? read_new(exchange) : Qnil;
+    if (!ask_new(exchange)) return Qnil;
+    return mysql_read_new(exchange->protocol, exchange->arguments[0], RTEST(exchange->arguments[2]));
 }
 
 /*
@@ -372,7 +343,7 @@ static bool is_lost(struct mysql_protocol *protocol, const struct mysql_statemen
 {
     uint8_t bytes[4];
     mysql_put_little(bytes, statement->forms[0].id, sizeof(bytes));
-    mysql_request(protocol, COM_STMT_RESET, bytes, sizeof(bytes));
+    mysql_request(protocol, MYSQL_RESET, bytes, sizeof(bytes));
     VALUE answer = mysql_read_result(protocol, NULL, Qnil, true, false);
     return !db_is_result(answer) && mysql_error_code(answer) == UNKNOWN_STATEMENT;
 }
@@ -523,21 +494,20 @@ static VALUE mysql_load_classes(VALUE klass)
 static VALUE run_with_room(VALUE self, VALUE prepared, VALUE arguments)
 {
     VALUE result = mysql_run(self, prepared, arguments);
-    if (db_is_result(result) || mysql_error_code(result) != STATEMENTS_FULL) return result;
-    return RTEST(rb_attr_get(result, rb_intern("@unprepared"))) ? Qundef : result;
+    return mysql_wants_room(result) ? Qundef : result;
 }
 
-static struct db_operations operations = {.is_plain = mysql_is_plain,
-                                          .in_transaction = mysql_in_transaction,
-                                          .is_closed = db_protocol_is_closed,
-                                          .is_forked = db_protocol_is_forked,
-                                          .may_run = owns,
-                                          .run = run_with_room};
+struct db_operations mysql_operations = {.is_plain = mysql_is_plain,
+                                         .in_transaction = mysql_in_transaction,
+                                         .is_closed = db_protocol_is_closed,
+                                         .is_forked = db_protocol_is_forked,
+                                         .may_run = owns,
+                                         .run = run_with_room};
 
 void mysql_commands_define(void)
 {
     VALUE protocol = mysql_cProtocol;
-    db_operations_of(protocol, &operations);
+    db_operations_of(protocol, &mysql_operations);
     rb_define_singleton_method(protocol, "final?", final_p, 1);
     rb_define_singleton_method(protocol, "sanitize", sanitize, 1);
     rb_define_singleton_method(protocol, "load_classes", mysql_load_classes, 0);

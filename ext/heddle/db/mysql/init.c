@@ -13,6 +13,7 @@ void Init_heddle_mysql(void)
     mysql_results_define();
     mysql_login_define();
     mysql_commands_define();
+    mysql_multiplexed_define();
     mysql_sql_define();
     mysql_idle_define();
 }

@@ -237,12 +237,12 @@ static uint16_t put_value(struct mysql_protocol *protocol, struct mysql_bytes *b
     return put_other(protocol, bytes, value);
 }
 
-void mysql_build_execute(struct mysql_protocol *protocol, uint32_t id, VALUE arguments, bool cursor)
+void mysql_build_execute(struct mysql_protocol *protocol, struct mysql_bytes *bytes, uint32_t id, VALUE arguments,
+                         bool cursor)
 {
-    struct mysql_bytes *bytes = &protocol->request;
     size_t count = (size_t)RARRAY_LEN(arguments);
     bytes->length = 0;
-    put_little(bytes, 0x17, 1); // COM_STMT_EXECUTE
+    put_little(bytes, MYSQL_EXECUTE, 1);
     put_little(bytes, id, 4);
     put_little(bytes, cursor, 1); // 1: read-only cursor
     put_little(bytes, 1, 4);      // iteration count

@@ -94,43 +94,48 @@ static struct mysql_span separate_span(const struct mysql_protocol *protocol)
                                (size_t)RSTRING_LEN(protocol->separate)};
 }
 
+// Receives the rest of a large packet, appending it to `bytes` unless that is nil.
+static void take_parts(struct mysql_protocol *protocol, struct stream *stream, VALUE bytes)
+{
+    for (;;) {
+        db_protocol_take_left(&protocol->base, stream, bytes);
+        if (!NIL_P(bytes) && (size_t)RSTRING_LEN(bytes) > (size_t)1 << 31)
+            db_protocol_violated(&protocol->base, "sent more than 2 GiB at once");
+        if (!protocol->continues) return;
+        const uint8_t *p = stream_need(stream, MYSQL_HEADER);
+        protocol->base.left = mysql_packet_length(p);
+        protocol->continues = protocol->base.left == MYSQL_LARGEST_PACKET;
+        if (mysql_packet_sequence(p) != protocol->sequence++)
+            db_protocol_violated(&protocol->base, "sent a packet out of sequence");
+        stream_consume(stream, MYSQL_HEADER);
+    }
+}
+
 // Joins a packet of 16 MiB or more, which comes in several packets; the last of them is shorter.
 static struct mysql_span joined_packet(struct mysql_protocol *protocol, struct stream *stream)
 {
     protocol->separate = rb_obj_hide(rb_str_buf_new(MYSQL_LARGEST_PACKET));
-    size_t length;
-    do {
-        const uint8_t *p = stream_need(stream, MYSQL_HEADER);
-        length = mysql_packet_length(p);
-        if (mysql_packet_sequence(p) != protocol->sequence++)
-            db_protocol_violated(&protocol->base, "sent a packet out of sequence");
-        stream_consume(stream, MYSQL_HEADER);
-        for (size_t left = length; left > 0;) {
-            size_t buffered;
-            const uint8_t *bytes = stream_buffered(stream, &buffered);
-            if (!buffered) {
-                stream_need(stream, 1);
-                continue;
-            }
-            if (buffered > left) buffered = left;
-            rb_str_cat(protocol->separate, (const char *)bytes, (long)buffered);
-            stream_consume(stream, buffered);
-            left -= buffered;
-        }
-        if ((size_t)RSTRING_LEN(protocol->separate) > (size_t)1 << 31)
-            db_protocol_violated(&protocol->base, "sent more than 2 GiB at once");
-    } while (length == MYSQL_LARGEST_PACKET);
+    protocol->continues = true;
+    take_parts(protocol, stream, protocol->separate);
     return separate_span(protocol);
 }
 
-// Receives a large packet into a String of its own: otherwise the stream's buffer would have to grow, and values would
-// be copied out of it.
 static struct mysql_span large_packet(struct mysql_protocol *protocol, struct stream *stream, size_t length)
 {
+    protocol->sequence++;
     stream_consume(stream, MYSQL_HEADER);
-    protocol->separate = stream_take(stream, length);
-    protocol->whole = true;
+    protocol->separate = db_protocol_take(&protocol->base, stream, length);
+    protocol->whole = !protocol->base.shared;
     return separate_span(protocol);
+}
+
+// Whether the packet may be received apart from the stream's buffer. Of a shared connection only rows may: whoever
+// skips the rest of one for an interrupted reader has to know what it was.
+static bool may_come_apart(const struct mysql_protocol *protocol, struct stream *stream)
+{
+    if (!protocol->base.shared) return true;
+    return protocol->part == MYSQL_ROWS && !protocol->definitions &&
+           stream_need(stream, MYSQL_HEADER + 1)[MYSQL_HEADER] == 0;
 }
 
 // Returns whether an error with this number may come where a reply begins. The server sends it before it has read all
@@ -138,7 +143,7 @@ static struct mysql_span large_packet(struct mysql_protocol *protocol, struct st
 // it ended the session while nothing was asked (4031: for it was idle): then the number is 0.
 static bool answers_early(const struct mysql_protocol *protocol, uint8_t number)
 {
-    uint8_t last = protocol->base.owed ? protocol->starts[protocol->first % MYSQL_IN_FLIGHT] : 0;
+    uint8_t last = protocol->base.owed ? protocol->owed[protocol->first % MYSQL_IN_FLIGHT].start : 0;
     return protocol->sequence == last && number < last;
 }
 
@@ -149,6 +154,7 @@ struct mysql_span mysql_packet(struct mysql_protocol *protocol)
     stream_parsed(stream, 0);
     protocol->separate = Qnil;
     protocol->whole = false;
+    take_parts(protocol, stream, Qnil); // of a packet whose reader was interrupted
     size_t buffered;
     const uint8_t *p = stream_buffered(stream, &buffered);
     if (buffered < MYSQL_HEADER) {
@@ -156,7 +162,14 @@ struct mysql_span mysql_packet(struct mysql_protocol *protocol)
         stream_buffered(stream, &buffered);
     }
     size_t length = mysql_packet_length(p);
-    if (length == MYSQL_LARGEST_PACKET) return joined_packet(protocol, stream);
+    bool apart = length == MYSQL_LARGEST_PACKET || (length >= LARGE_PACKET && buffered < MYSQL_HEADER + length);
+    if (apart) {
+        apart = may_come_apart(protocol, stream);
+        if (length == MYSQL_LARGEST_PACKET && !apart)
+            db_protocol_violated(&protocol->base, "sent 16 MiB where no row can be");
+        if (length == MYSQL_LARGEST_PACKET) return joined_packet(protocol, stream);
+        p = stream_buffered(stream, &buffered);
+    }
     if (mysql_packet_sequence(p) != protocol->sequence) {
         if (!length || !answers_early(protocol, mysql_packet_sequence(p)) ||
             stream_need(stream, MYSQL_HEADER + 1)[MYSQL_HEADER] != 0xff)
@@ -164,9 +177,9 @@ struct mysql_span mysql_packet(struct mysql_protocol *protocol)
         protocol->unasked = mysql_packet_sequence(p) == 0;
         p = stream_buffered(stream, &buffered);
     }
-    protocol->sequence++;
-    if (length >= LARGE_PACKET && buffered < MYSQL_HEADER + length) return large_packet(protocol, stream, length);
+    if (apart) return large_packet(protocol, stream, length);
     if (buffered < MYSQL_HEADER + length) p = stream_need(stream, MYSQL_HEADER + length);
+    protocol->sequence++;
     protocol->base.pending = MYSQL_HEADER + length;
     return (struct mysql_span){p + MYSQL_HEADER, length};
 }
@@ -174,7 +187,10 @@ struct mysql_span mysql_packet(struct mysql_protocol *protocol)
 void mysql_reply_begin(struct mysql_protocol *protocol)
 {
     if (!protocol->base.owed) rb_raise(rb_eRuntimeError, "no reply is outstanding");
-    protocol->sequence = protocol->starts[protocol->first % MYSQL_IN_FLIGHT];
+    struct mysql_owed owed = protocol->owed[protocol->first % MYSQL_IN_FLIGHT];
+    protocol->sequence = owed.start;
+    protocol->definitions = 0;
+    protocol->part = owed.prepare ? MYSQL_PREPARED : MYSQL_RESULT;
 }
 
 void mysql_reply_end(struct mysql_protocol *protocol)
@@ -182,6 +198,7 @@ void mysql_reply_end(struct mysql_protocol *protocol)
     struct stream *stream = stream_of(protocol->base.stream);
     db_protocol_consume(&protocol->base, stream);
     protocol->first++;
+    protocol->part = MYSQL_WHOLE;
     db_protocol_replied(&protocol->base, stream);
 }
 
@@ -200,9 +217,10 @@ void mysql_queue_pending_closes(struct mysql_protocol *protocol)
         mysql_queue_close(protocol, id);
 }
 
-static void owe(struct mysql_protocol *protocol, struct stream *stream, size_t packets)
+static void owe(struct mysql_protocol *protocol, struct stream *stream, size_t packets, uint8_t command)
 {
-    protocol->starts[(protocol->first + protocol->base.owed) % MYSQL_IN_FLIGHT] = (uint8_t)packets;
+    protocol->owed[(protocol->first + protocol->base.owed) % MYSQL_IN_FLIGHT] =
+        (struct mysql_owed){.start = (uint8_t)packets, .prepare = command == MYSQL_PREPARE};
     db_protocol_requested(&protocol->base, stream, 1);
 }
 
@@ -210,7 +228,7 @@ static void begin_request(struct mysql_protocol *protocol)
 {
     check_room(protocol);
     db_protocol_check_process(&protocol->base);
-    mysql_queue_pending_closes(protocol);
+    if (!protocol->base.shared) mysql_queue_pending_closes(protocol); // so many that the stream sends them might wait
 }
 
 void mysql_request(struct mysql_protocol *protocol, uint8_t command, const void *bytes, size_t length)
@@ -223,20 +241,19 @@ void mysql_request(struct mysql_protocol *protocol, uint8_t command, const void 
         p[MYSQL_HEADER] = command;
         if (length) memcpy(p + MYSQL_HEADER + 1, bytes, length);
         stream_commit(stream, MYSQL_HEADER + 1 + length);
-        owe(protocol, stream, 1);
+        owe(protocol, stream, 1, command);
         return;
     }
     protocol->request.length = 0;
     mysql_bytes_append(&protocol->request, &command, 1);
     mysql_bytes_append(&protocol->request, bytes, length);
-    mysql_request_built(protocol);
+    mysql_request_built(protocol, &protocol->request);
 }
 
-void mysql_request_built(struct mysql_protocol *protocol)
+void mysql_request_built(struct mysql_protocol *protocol, const struct mysql_bytes *request)
 {
     begin_request(protocol);
     struct stream *stream = stream_of(protocol->base.stream);
-    const struct mysql_bytes *request = &protocol->request;
     size_t packets = request->length / MYSQL_LARGEST_PACKET + 1;
     uint8_t *p = stream_reserve(stream, request->length + packets * MYSQL_HEADER);
     uint8_t *begin = p;
@@ -249,19 +266,40 @@ void mysql_request_built(struct mysql_protocol *protocol)
         sent += length;
     }
     stream_commit(stream, (size_t)(p - begin));
-    owe(protocol, stream, packets);
+    owe(protocol, stream, packets, request->at[0]);
+}
+
+void mysql_request_new(struct mysql_protocol *protocol, VALUE sql, const struct mysql_bytes *built)
+{
+    mysql_request(protocol, MYSQL_PREPARE, RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql));
+    mysql_request_built(protocol, built);
+    RB_GC_GUARD(sql);
 }
 
 // ---- closes
 
-void mysql_queue_close(struct mysql_protocol *protocol, uint32_t id)
+enum { CLOSE_LENGTH = MYSQL_HEADER + 5 };
+
+static void put_close(uint8_t *message, uint32_t id)
 {
-    uint8_t message[MYSQL_HEADER + 5];
-    mysql_put_header(message, 5, 0);
+    mysql_put_header(message, CLOSE_LENGTH - MYSQL_HEADER, 0);
     message[MYSQL_HEADER] = 0x19; // COM_STMT_CLOSE
     mysql_put_little(message + MYSQL_HEADER + 1, id, 4);
-    struct stream *stream = stream_of(protocol->base.stream);
-    stream_queue_no_reply(stream, message, sizeof(message));
+}
+
+void mysql_close_last(struct mysql_protocol *protocol)
+{
+    uint8_t message[CLOSE_LENGTH];
+    put_close(message, MYSQL_LAST_STATEMENT);
+    stream_append(stream_of(protocol->base.stream), message, sizeof(message));
+    protocol->last_open = false;
+}
+
+void mysql_queue_close(struct mysql_protocol *protocol, uint32_t id)
+{
+    uint8_t message[CLOSE_LENGTH];
+    put_close(message, id);
+    stream_queue_no_reply(stream_of(protocol->base.stream), message, sizeof(message));
     protocol->base.closes++;
     if (id == protocol->last) protocol->last_open = false;
 }

@@ -1,8 +1,8 @@
 // A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this layer:
 // protocol.c (packets), sql.c (the text of statements), parameters.c and values.c (values in requests and in rows),
-// results.c (whole replies), login.c and commands.c (the methods of Heddle::DB::MySQL::Protocol), idle.c (closes
-// without a next request). init.c knows all of them; no file calls one that calls it. The order of requests is decided
-// in Ruby (lib/heddle/db).
+// results.c (whole replies), multiplexed.c (statements of several tasks in flight), login.c and commands.c (the methods of
+// Heddle::DB::MySQL::Protocol), idle.c (closes without a next request). init.c knows all of them; no file calls one that
+// calls it. The order of requests is decided in Ruby (lib/heddle/db).
 #ifndef HEDDLE_DB_MYSQL_PROTOCOL_H
 #define HEDDLE_DB_MYSQL_PROTOCOL_H
 
@@ -20,6 +20,9 @@ enum {
     MYSQL_FORMS = 4            // of a statement, for values of other types
 };
 
+// Commands.
+enum { MYSQL_QUERY = 0x03, MYSQL_PREPARE = 0x16, MYSQL_EXECUTE = 0x17, MYSQL_RESET = 0x1a, MYSQL_FETCH = 0x1c };
+
 // The id of the last prepared statement; MariaDB only.
 #define MYSQL_LAST_STATEMENT UINT32_C(0xffffffff)
 
@@ -29,6 +32,21 @@ struct mysql_bytes {
     size_t length, capacity;
 };
 
+// A reply that the server owes.
+struct mysql_owed {
+    uint8_t start; // the number of its first packet
+    bool prepare;  // to a prepare, else to an execution
+};
+
+// What the oldest reply goes on with, behind the definitions of columns.
+enum mysql_part {
+    MYSQL_WHOLE,    // nothing of it was read
+    MYSQL_PREPARED, // a description of the statement
+    MYSQL_RESULT,   // a result, from its beginning
+    MYSQL_ROWS,
+    MYSQL_NOTHING
+};
+
 struct mysql_protocol {
     struct db_protocol base; // first
     // The current packet if it is not in the stream's buffer: a large one, or several joined.
@@ -36,9 +54,12 @@ struct mysql_protocol {
     struct mysql_bytes request;
     struct mysql_bytes row; // a copy of the row, for values that are made by Ruby code
     uint64_t capabilities;
-    uint8_t starts[MYSQL_IN_FLIGHT]; // first packet number of each outstanding reply
+    struct mysql_owed owed[MYSQL_IN_FLIGHT]; // the outstanding replies, the oldest at `first`
     uint32_t first;
-    uint32_t last;  // the last prepared statement
+    uint32_t definitions; // packets of the oldest reply that describe columns, and are to come before its next part
+    enum mysql_part part;
+    bool continues; // a packet of several parts goes on behind the one that is being received
+    uint32_t last;  // the last prepared statement; 0 if it is unknown which one that is
     bool last_open; // … which was not closed
     uint16_t status;
     uint16_t settled; // the part of it that describes the session, at #settle
@@ -83,8 +104,16 @@ void mysql_request(struct mysql_protocol *protocol, uint8_t command, const void 
 // Queues the closes of statements that no code refers to any more, before the next request.
 void mysql_queue_pending_closes(struct mysql_protocol *protocol);
 
-// Like mysql_request, for the request that mysql_build_execute has put into protocol->request.
-void mysql_request_built(struct mysql_protocol *protocol);
+// Like mysql_request, for a whole payload.
+void mysql_request_built(struct mysql_protocol *protocol, const struct mysql_bytes *built);
+
+// Writes a prepare and its execution, which mysql_build_execute has built for MYSQL_LAST_STATEMENT; MariaDB only. The
+// statement that was prepared before has to be closed: a server at its limit of statements refuses the prepare, and
+// would execute that one with these values.
+void mysql_request_new(struct mysql_protocol *protocol, VALUE sql, const struct mysql_bytes *built);
+
+// Writes the close of the statement that was prepared last, which has no reply; MariaDB only.
+void mysql_close_last(struct mysql_protocol *protocol);
 
 // Queues the close of a statement, piggybacked on the next request.
 void mysql_queue_close(struct mysql_protocol *protocol, uint32_t id);
@@ -99,10 +128,11 @@ VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE
 
 // ---- parameters.c
 
-// Writes COM_STMT_EXECUTE to protocol->request. Runs Ruby code; raises TypeError, ArgumentError.
-void mysql_build_execute(struct mysql_protocol *protocol, uint32_t id, VALUE arguments, bool cursor);
+// Writes COM_STMT_EXECUTE to the buffer. Runs Ruby code; raises TypeError, ArgumentError.
+void mysql_build_execute(struct mysql_protocol *protocol, struct mysql_bytes *bytes, uint32_t id, VALUE arguments,
+                         bool cursor);
 
-// Of the request that was built: puts in another statement's id, and finds the types of `count` values, two bytes each.
+// Of the request in protocol->request: puts in another statement's id, and finds the types of `count` values, two bytes each.
 void mysql_built_for(struct mysql_protocol *protocol, uint32_t id);
 uint8_t *mysql_built_types(struct mysql_protocol *protocol, size_t count);
 
@@ -179,6 +209,13 @@ VALUE mysql_read_result(struct mysql_protocol *protocol, VALUE *known, VALUE own
 VALUE mysql_read_prepared(struct mysql_protocol *protocol, struct mysql_prepared *prepared, VALUE *columns,
                           VALUE *types);
 
+// Reads the replies to a prepare and to its execution, which were asked for together: a Result or an error. With `keep`,
+// which keeps the statement, [Prepared, Result or error] or an error.
+VALUE mysql_read_new(struct mysql_protocol *protocol, VALUE sql, bool keep);
+
+// Reads what is left of the oldest reply, for nobody.
+void mysql_drop_reply(struct mysql_protocol *protocol);
+
 // Makes an open Prepared.
 VALUE mysql_prepared_new(struct mysql_protocol *protocol, const struct mysql_prepared *prepared, VALUE columns,
                          VALUE types, VALUE sql);
@@ -195,6 +232,9 @@ int mysql_error_code(VALUE error);
 // Returns whether the server closes the connection after this error.
 bool mysql_error_is_final(VALUE error);
 
+// Returns whether the server, at its limit of statements, has refused to prepare one, and so has not begun it.
+bool mysql_wants_room(VALUE answer);
+
 // ---- sql.c
 
 // Whether the String is of the kind :plain (Heddle::DB::Driver#kind).
@@ -210,6 +250,16 @@ bool mysql_sql_is_write(VALUE sql);
 // read the bytes of values as their types.
 bool mysql_sql_has_parameters(VALUE sql, VALUE arguments);
 
+// Returns whether the statement asks for what another one has left in the session, such as last_insert_id().
+bool mysql_sql_looks_back(VALUE sql);
+
+// ---- commands.c
+
+extern struct db_operations mysql_operations;
+
+// Whether the server has told of a change of the session since #settle.
+bool mysql_session_changed(const struct mysql_protocol *protocol);
+
 // ---- idle.c
 
 // Makes the helper send pending closes after a second without a request.
@@ -222,6 +272,7 @@ void mysql_values_define(void);
 void mysql_results_define(void);
 void mysql_login_define(void);
 void mysql_commands_define(void);
+void mysql_multiplexed_define(void);
 void mysql_sql_define(void);
 
 // Look up the Ruby classes of values, once they are loaded.

@@ -247,6 +247,13 @@ int mysql_error_code(VALUE error)
     return NUM2INT(rb_ivar_get(error, id_code));
 }
 
+bool mysql_wants_room(VALUE answer)
+{
+    enum { STATEMENTS_FULL = 1461 }; // ER_MAX_PREPARED_STMT_COUNT_REACHED
+    return !db_is_result(answer) && mysql_error_code(answer) == STATEMENTS_FULL &&
+           RTEST(rb_attr_get(answer, id_unprepared));
+}
+
 // A shutdown; packets that the server cannot read (longer than its max_allowed_packet: 1153) or write; a session that
 // was killed, or was idle for too long.
 bool mysql_error_is_final(VALUE error)
@@ -263,10 +270,18 @@ static void note_status(struct mysql_protocol *protocol, const struct mysql_ok *
     if (ok->session_changed) protocol->changed = true;
 }
 
+// A packet of those that describe columns.
+static struct mysql_span definition(struct mysql_protocol *protocol)
+{
+    struct mysql_span packet = mysql_packet(protocol);
+    protocol->definitions--;
+    return packet;
+}
+
 // Reads the old form of the packet that ends columns.
 static void read_end(struct mysql_protocol *protocol, struct mysql_ok *ok)
 {
-    struct mysql_span packet = mysql_packet(protocol);
+    struct mysql_span packet = definition(protocol);
     if (packet.length >= 9 || !mysql_end(packet.at, packet.at + packet.length, ok))
         db_protocol_violated(&protocol->base, "sent no end of the columns");
     note_status(protocol, ok);
@@ -275,7 +290,7 @@ static void read_end(struct mysql_protocol *protocol, struct mysql_ok *ok)
 static void read_columns(struct mysql_protocol *protocol, VALUE into, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        mysql_columns_define(protocol, into, i, mysql_packet(protocol));
+        mysql_columns_define(protocol, into, i, definition(protocol));
     struct mysql_ok end;
     if (!can(protocol, MYSQL_CAN_DEPRECATE_EOF)) read_end(protocol, &end);
 }
@@ -294,6 +309,92 @@ static void parse_rows_end(struct mysql_protocol *protocol, struct mysql_span pa
     if (!valid) db_protocol_violated(&protocol->base, "sent a malformed end of rows");
     note_status(protocol, ok);
 }
+
+// ---- what the parts of a reply begin with
+
+// Returns false for an error.
+static bool begin_prepared(struct mysql_protocol *protocol, struct mysql_span packet, struct mysql_prepared *prepared)
+{
+    protocol->part = MYSQL_NOTHING;
+    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) return false;
+    if (!mysql_prepared(packet.at, packet.at + packet.length, prepared))
+        db_protocol_violated(&protocol->base, "sent a malformed reply to a prepare");
+    uint32_t ends = can(protocol, MYSQL_CAN_DEPRECATE_EOF) ? 0 : (prepared->parameters > 0) + (prepared->columns > 0);
+    protocol->definitions = (uint32_t)prepared->parameters + prepared->columns + ends;
+    return true;
+}
+
+static void end_result(struct mysql_protocol *protocol)
+{
+    protocol->part = protocol->status & MYSQL_MORE_RESULTS ? MYSQL_RESULT : MYSQL_NOTHING;
+}
+
+// `columns` and `follow`: of a result with rows, the number of columns and whether they are described.
+static enum mysql_reply begin_result(struct mysql_protocol *protocol, struct mysql_span packet, struct mysql_ok *ok,
+                                     uint32_t *columns, bool *follow)
+{
+    enum mysql_reply kind = mysql_reply(packet.at, packet.at + packet.length);
+    switch (kind) {
+    case MYSQL_REPLY_OK:
+        parse_ok(protocol, packet, ok);
+        end_result(protocol);
+        break;
+    case MYSQL_REPLY_ERROR: protocol->part = MYSQL_NOTHING; break;
+    case MYSQL_REPLY_OTHER:
+        if (!mysql_result_head(packet.at, packet.at + packet.length, can(protocol, MYSQL_CAN_CACHE_METADATA), columns,
+                               follow))
+            db_protocol_violated(&protocol->base, "sent a malformed result header");
+        protocol->definitions = (*follow ? *columns : 0) + !can(protocol, MYSQL_CAN_DEPRECATE_EOF);
+        protocol->part = MYSQL_ROWS;
+        break;
+    case MYSQL_REPLY_INFILE:
+        db_protocol_violated(&protocol->base, "asked for a local file (LOCAL INFILE), which is never sent");
+    default: db_protocol_violated(&protocol->base, "sent a reply that is not a result");
+    }
+    return kind;
+}
+
+// Where a row may come.
+static enum mysql_reply begin_row(struct mysql_protocol *protocol, struct mysql_span packet, bool text,
+                                  struct mysql_ok *ok)
+{
+    enum mysql_reply kind =
+        mysql_row_reply(packet.at, packet.at + packet.length, text, can(protocol, MYSQL_CAN_DEPRECATE_EOF));
+    switch (kind) {
+    case MYSQL_REPLY_OTHER: break;
+    case MYSQL_REPLY_END:
+        parse_rows_end(protocol, packet, ok);
+        end_result(protocol);
+        break;
+    case MYSQL_REPLY_ERROR: protocol->part = MYSQL_NOTHING; break;
+    default: db_protocol_violated(&protocol->base, "sent a malformed row");
+    }
+    return kind;
+}
+
+void mysql_drop_reply(struct mysql_protocol *protocol)
+{
+    struct mysql_prepared prepared;
+    struct mysql_ok ok;
+    uint32_t columns;
+    bool follow;
+    if (protocol->part == MYSQL_WHOLE) mysql_reply_begin(protocol);
+    while (protocol->definitions || protocol->part != MYSQL_NOTHING) {
+        if (protocol->definitions) {
+            definition(protocol);
+            continue;
+        }
+        struct mysql_span packet = mysql_packet(protocol);
+        switch (protocol->part) {
+        case MYSQL_PREPARED: begin_prepared(protocol, packet, &prepared); break;
+        case MYSQL_RESULT: begin_result(protocol, packet, &ok, &columns, &follow); break;
+        default: begin_row(protocol, packet, false, &ok);
+        }
+    }
+    mysql_reply_end(protocol);
+}
+
+// ---- rows
 
 // Reads the rows that have arrived completely. Reads them in place, and looks up the stream once: nothing here lets
 // another thread run, which could close the stream.
@@ -335,18 +436,10 @@ static VALUE read_rows(struct mysql_protocol *protocol, VALUE description, VALUE
     for (bool more = true; more;) {
         if (!mysql_columns_copied(protocol, columns)) read_buffered_rows(protocol, columns, rows, text);
         struct mysql_span packet = mysql_packet(protocol);
-        switch (mysql_row_reply(packet.at, packet.at + packet.length, text, can(protocol, MYSQL_CAN_DEPRECATE_EOF))) {
-        case MYSQL_REPLY_OTHER: rb_ary_push(rows, mysql_row_values(protocol, packet, columns, text)); break;
-        case MYSQL_REPLY_END:
-            parse_rows_end(protocol, packet, ok);
-            more = false;
-            break;
-        case MYSQL_REPLY_ERROR:
-            error = mysql_error_value(protocol, packet);
-            more = false;
-            break;
-        default: db_protocol_violated(&protocol->base, "sent a malformed row");
-        }
+        enum mysql_reply kind = begin_row(protocol, packet, text, ok);
+        more = kind == MYSQL_REPLY_OTHER;
+        if (more) rb_ary_push(rows, mysql_row_values(protocol, packet, columns, text));
+        if (kind == MYSQL_REPLY_ERROR) error = mysql_error_value(protocol, packet);
     }
     RB_GC_GUARD(description);
     return error;
@@ -361,21 +454,21 @@ VALUE mysql_read_prepared(struct mysql_protocol *protocol, struct mysql_prepared
     *description = Qnil;
     if (types) *types = Qnil;
     struct mysql_span packet = mysql_packet(protocol);
-    if (mysql_reply(packet.at, packet.at + packet.length) == MYSQL_REPLY_ERROR) {
+    if (!begin_prepared(protocol, packet, prepared)) {
         VALUE error = mysql_error_value(protocol, packet);
         rb_ivar_set(error, id_unprepared, Qtrue);
         mysql_reply_end(protocol);
         return error;
     }
-    if (!mysql_prepared(packet.at, packet.at + packet.length, prepared))
-        db_protocol_violated(&protocol->base, "sent a malformed reply to a prepare");
-    protocol->last = prepared->id;
-    protocol->last_open = true;
+    if (!protocol->base.shared) { // else its close was sent with it
+        protocol->last = prepared->id;
+        protocol->last_open = true;
+    }
     struct mysql_ok end;
     if (types && prepared->parameters) *types = mysql_columns_new(prepared->parameters);
     for (uint32_t i = 0; i < prepared->parameters; i++) {
-        struct mysql_span definition = mysql_packet(protocol);
-        if (types) mysql_columns_define(protocol, *types, i, definition);
+        packet = definition(protocol);
+        if (types) mysql_columns_define(protocol, *types, i, packet);
     }
     if (prepared->parameters && !can(protocol, MYSQL_CAN_DEPRECATE_EOF)) read_end(protocol, &end);
     if (prepared->columns) {
@@ -397,20 +490,15 @@ static VALUE result_new(VALUE description, VALUE rows, const struct mysql_ok *ok
 }
 
 // Reads columns, and rows or a cursor.
-static VALUE read_table(struct mysql_protocol *protocol, struct mysql_span packet, VALUE *known, VALUE owner, bool text,
-                        bool writes)
+static VALUE read_table(struct mysql_protocol *protocol, uint32_t count, bool follow, VALUE *known, VALUE owner,
+                        bool text, bool writes)
 {
-    uint32_t count;
-    bool follow;
-    bool announced = can(protocol, MYSQL_CAN_CACHE_METADATA);
-    if (!mysql_result_head(packet.at, packet.at + packet.length, announced, &count, &follow))
-        db_protocol_violated(&protocol->base, "sent a malformed result header");
     VALUE description = known ? *known : Qnil;
     struct mysql_ok ok = {0};
     if (follow) {
         description = mysql_columns_anew(description, count);
         for (uint32_t i = 0; i < count; i++)
-            mysql_columns_define(protocol, description, i, mysql_packet(protocol));
+            mysql_columns_define(protocol, description, i, definition(protocol));
         // The server may leave out these from now on, and no longer those of the prepare: a ? has the type of the bound
         // value.
         if (known) *known = description;
@@ -434,13 +522,12 @@ static VALUE read_one(struct mysql_protocol *protocol, VALUE *known, VALUE owner
 {
     struct mysql_span packet = mysql_packet(protocol);
     struct mysql_ok ok;
-    switch (mysql_reply(packet.at, packet.at + packet.length)) {
-    case MYSQL_REPLY_OK: parse_ok(protocol, packet, &ok); return result_new(Qnil, Qnil, &ok);
+    uint32_t columns;
+    bool follow;
+    switch (begin_result(protocol, packet, &ok, &columns, &follow)) {
+    case MYSQL_REPLY_OK: return result_new(Qnil, Qnil, &ok);
     case MYSQL_REPLY_ERROR: return mysql_error_value(protocol, packet);
-    case MYSQL_REPLY_OTHER: return read_table(protocol, packet, known, owner, text, writes);
-    case MYSQL_REPLY_INFILE:
-        db_protocol_violated(&protocol->base, "asked for a local file (LOCAL INFILE), which is never sent");
-    default: db_protocol_violated(&protocol->base, "sent a reply that is not a result");
+    default: return read_table(protocol, columns, follow, known, owner, text, writes);
     }
 }
 
@@ -461,6 +548,32 @@ VALUE mysql_read_result(struct mysql_protocol *protocol, VALUE *known, VALUE own
     mysql_reply_end(protocol);
     RB_GC_GUARD(first);
     return first;
+}
+
+VALUE mysql_read_new(struct mysql_protocol *protocol, VALUE sql, bool keep)
+{
+    struct mysql_prepared prepared;
+    VALUE columns;
+    VALUE error = mysql_read_prepared(protocol, &prepared, &columns, NULL);
+    if (error) {
+        // The execution is answered with a meaningless error, too, unless the server ends the connection.
+        if (!mysql_error_is_final(error)) mysql_drop_reply(protocol);
+        protocol->refused = sql;
+        return error;
+    }
+    VALUE statement = keep ? mysql_prepared_new(protocol, &prepared, columns, Qnil, sql) : Qnil;
+    VALUE prepared_columns = columns;
+    if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = true;
+    VALUE result = mysql_read_result(protocol, keep ? &mysql_statement_of(statement)->columns : &columns, statement,
+                                     false, mysql_sql_is_write(sql));
+    if (!NIL_P(prepared_columns)) mysql_columns_of(prepared_columns)->fresh = false;
+    RB_GC_GUARD(statement);
+    // Of a shared connection a reply too many would shift those of all others.
+    if (protocol->base.shared && prepared.columns && db_is_result(result) && !db_result_has_rows(result))
+        db_protocol_violated(&protocol->base, "sent no rows for a statement that has columns");
+    if (keep) return rb_assoc_new(statement, result);
+    if (!protocol->base.shared) mysql_queue_close(protocol, prepared.id);
+    return result;
 }
 
 VALUE mysql_read_fetched(struct mysql_protocol *protocol, VALUE description)

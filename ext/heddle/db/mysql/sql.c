@@ -30,6 +30,14 @@ bool mysql_sql_has_parameters(VALUE sql, VALUE arguments)
     return same;
 }
 
+bool mysql_sql_looks_back(VALUE sql)
+{
+    const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);
+    bool looks = mysql_sql_refers_back(p, p + RSTRING_LEN(sql));
+    RB_GC_GUARD(sql);
+    return looks;
+}
+
 bool mysql_sql_is_write(VALUE sql)
 {
     const uint8_t *p = (const uint8_t *)RSTRING_PTR(sql);

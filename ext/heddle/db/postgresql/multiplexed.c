@@ -9,6 +9,11 @@ static bool may_share(VALUE self, VALUE sql, VALUE arguments)
            !postgresql_arguments_doubtful(self, arguments);
 }
 
+static bool is_shareable(VALUE self)
+{
+    return postgresql_protocol_of(self)->transaction == PG_IDLE;
+}
+
 struct multiplexed_request {
     struct postgresql_protocol *protocol;
     VALUE sql;
@@ -37,20 +42,20 @@ static VALUE multiplexed_put_end(VALUE argument)
     return Qnil;
 }
 
-static bool ask(VALUE self, VALUE sql, VALUE arguments, const bool *refused, uint64_t *begins)
+static uint32_t ask(VALUE self, VALUE sql, VALUE arguments, const bool *refused, uint64_t *begins)
 {
     struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     struct postgresql_arguments ready;
     db_protocol_check_process(&protocol->base);
     sql = postgresql_make_ready(protocol, sql, arguments, &ready);
-    if (*refused) return false;
+    if (*refused) return 0;
     struct multiplexed_request request = {.protocol = protocol, .sql = sql, .ready = &ready};
     rb_ensure(multiplexed_put, (VALUE)&request, multiplexed_put_end, (VALUE)&request);
     *begins = request.begins;
     RB_GC_GUARD(self);
     RB_GC_GUARD(sql);
     RB_GC_GUARD(ready.holder);
-    return true;
+    return 1;
 }
 
 // One result or an error, and nothing else: what a server sends beyond that would be taken for another task's answer.
@@ -62,8 +67,9 @@ static VALUE answer_body(struct db_exchange *exchange)
     return answer;
 }
 
-static VALUE answer(VALUE self)
+static VALUE answer(VALUE self, VALUE sql)
 {
+    (void)sql;
     return postgresql_exchange_with(self, answer_body, Qnil, Qnil);
 }
 
@@ -98,23 +104,13 @@ static void settle(VALUE self, VALUE taken, deadline_t until)
     RB_GC_GUARD(taken);
 }
 
-/* @api private protocol.drop_replies -> nil. Reads the answers that nobody waits for any more. */
-static VALUE drop_replies(VALUE self)
-{
-    struct postgresql_protocol *protocol = postgresql_protocol_of(self);
-    while (protocol->base.owed)
-        drop(self);
-    protocol->base.owes_to_nobody = false;
-    return Qnil;
-}
-
 void postgresql_multiplexed_define(void)
 {
     postgresql_operations.may_share = may_share;
+    postgresql_operations.is_shareable = is_shareable;
     postgresql_operations.ask = ask;
     postgresql_operations.answer = answer;
     postgresql_operations.drop = drop;
     postgresql_operations.unsettled = unsettled;
     postgresql_operations.settle = settle;
-    rb_define_method(postgresql_cProtocol, "drop_replies", drop_replies, 0);
 }

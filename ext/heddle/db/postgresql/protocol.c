@@ -137,42 +137,13 @@ VALUE postgresql_text(struct pg_span span)
     return server_text((const char *)span.at, span.length, rb_utf8_encoding());
 }
 
-// Receives what is left of the large message, appending it to `bytes` unless that is nil. In pieces, so that whoever
-// reads next can skip the rest if this is interrupted.
-static void receive_left(struct postgresql_protocol *protocol, struct stream *stream, VALUE bytes)
-{
-    while (protocol->left) {
-        size_t wanted = protocol->left < LARGE_MESSAGE ? protocol->left : LARGE_MESSAGE, count;
-        const uint8_t *p = stream_need(stream, wanted);
-        stream_buffered(stream, &count);
-        if (count > protocol->left) count = protocol->left;
-        if (!NIL_P(bytes)) rb_str_cat(bytes, (const char *)p, (long)count);
-        stream_consume(stream, count);
-        protocol->left -= count;
-    }
-}
-
-static VALUE take_large(struct postgresql_protocol *protocol, struct stream *stream, size_t length)
-{
-    if (!protocol->base.shared) {
-        bool resumable = stream_set_resumable(stream, false); // half of this message would be lost
-        VALUE bytes = stream_take(stream, length);
-        stream_set_resumable(stream, resumable);
-        return bytes;
-    }
-    VALUE bytes = rb_str_buf_new(LARGE_MESSAGE);
-    protocol->left = length;
-    receive_left(protocol, stream, bytes);
-    return bytes;
-}
-
 struct pg_message postgresql_any_message(struct postgresql_protocol *protocol)
 {
     struct stream *stream = stream_of(protocol->base.stream);
     db_protocol_consume(&protocol->base, stream);
     stream_parsed(stream, 0);
     protocol->apart = Qnil;
-    if (protocol->left) receive_left(protocol, stream, Qnil);
+    db_protocol_take_left(&protocol->base, stream, Qnil);
     size_t buffered;
     const uint8_t *p = stream_buffered(stream, &buffered);
     if (buffered < PG_HEADER) {
@@ -185,7 +156,7 @@ struct pg_message postgresql_any_message(struct postgresql_protocol *protocol)
     size_t length = message.whole - PG_HEADER;
     if (length >= LARGE_MESSAGE && buffered < message.whole) {
         stream_consume(stream, PG_HEADER);
-        protocol->apart = take_large(protocol, stream, length);
+        protocol->apart = db_protocol_take(&protocol->base, stream, length);
         message.p = (const uint8_t *)RSTRING_PTR(protocol->apart);
     } else {
         if (buffered < message.whole) p = stream_need(stream, message.whole);

@@ -60,7 +60,6 @@ struct postgresql_protocol {
     struct pg_buffer looked; // a copy of the text that was looked at last: a statement is looked at several times
     struct pg_sql look;      // what it says
     bool looked_backslashes; // as `backslashes` was then
-    size_t left;             // bytes of a large message whose reader was interrupted
     uint32_t names;          // statements that were ever prepared
     char tag[17];            // part of the names of statements, where other clients have the same session of the server
     enum pg_transaction transaction;

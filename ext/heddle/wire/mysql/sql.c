@@ -194,6 +194,22 @@ bool mysql_sql_writes(const uint8_t *p, const uint8_t *end)
     return among(p, length, writes);
 }
 
+bool mysql_sql_refers_back(const uint8_t *p, const uint8_t *end)
+{
+    static const char *const names[] = {"last_insert_id", "found_rows", "row_count", "lastval", NULL};
+    for (const uint8_t *at = p; (at = memchr(at, '@', (size_t)(end - at))); at++)
+        if (end - at > 1 && at[1] == '@') return true;
+    for (size_t length; (length = next_word(&p, end)); p += length) {
+        if (among(p, length, names)) return true;
+        if (!mysql_same(p, length, "previous")) continue;
+        const uint8_t *next = p + length; // value for a sequence
+        length = next_word(&next, end);
+        if (mysql_same(next, length, "value")) return true;
+        p = next;
+    }
+    return false;
+}
+
 // Whether the statement reads @@warning_count or @@error_count. In strings and comments they count, too.
 static bool counts_conditions(const uint8_t *p, const uint8_t *end)
 {

@@ -28,6 +28,10 @@ enum mysql_sql_way {
 };
 enum mysql_sql_way mysql_sql_way(const uint8_t *p, const uint8_t *end);
 
+// Whether the statement asks for what another one has left in the session: the key that it has made, how many rows it
+// has found, a system variable. In strings and comments they count, too.
+bool mysql_sql_refers_back(const uint8_t *p, const uint8_t *end);
+
 // Whether the rows of its result are rows that it has changed: insert, update, delete or replace … returning.
 bool mysql_sql_writes(const uint8_t *p, const uint8_t *end);
 

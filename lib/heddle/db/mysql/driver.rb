@@ -208,6 +208,9 @@ module Heddle
 
         def settle_session = @session.settle
 
+        # Where a new statement runs in the flight that prepares it.
+        def multiplexes? = @direct
+
         # ---- tables
 
         def tables(schema, name)
@@ -261,8 +264,8 @@ module Heddle
           @version = login.version
           @thread = login.thread
           @mariadb = login.mariadb?
-          direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
-          @protocol.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, direct,
+          @direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
+          @protocol.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, @direct,
             !@mariadb)
           return true unless session
 

@@ -24,9 +24,7 @@ module Heddle
         CANCELED = "57014"
         # Of the rows of a COPY.
         FORMS = %i[text csv binary].freeze
-        # Seconds for the answer of a query that was stopped.
-        LAST_ANSWER = 0.5
-        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :LACKING, :TAKEN, :CANCELED, :FORMS, :LAST_ANSWER
+        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :LACKING, :TAKEN, :CANCELED, :FORMS
 
         class << self
           # @param url [String, URI] see {Conninfo}
@@ -34,9 +32,6 @@ module Heddle
           # @return [Hash{Symbol => Object}] what both stand for, checked
           # @raise [ArgumentError]
           def settings(url, options) = Settings.of(url, options)
-
-          # Says that statements of several tasks may be in flight, see {Pool#query}.
-          def multiplexes? = true
 
           # @param options see {.settings}
           # @return [Driver]
@@ -321,20 +316,7 @@ module Heddle
           true
         end
 
-        # ---- statements of several tasks
-
-        def replies_to_drop? = @protocol.owes_to_nobody? && !closed?
-
-        def drop_replies
-          Heddle.deadline(LAST_ANSWER) { @protocol.drop_replies } if replies_to_drop?
-          dropped = !closed?
-        rescue DeadlineExceeded, IOError, SystemCallError, OpenSSL::SSL::SSLError
-          raise if Heddle.remaining&.zero?
-
-          false
-        ensure
-          abandon(false) unless dropped
-        end
+        def multiplexes? = true
 
         # ---- life
 
