@@ -3,8 +3,26 @@
 require_relative "scripted_mysql"
 require_relative "simulated_database"
 
-# A MySQL server of a simulated world, with prepared statements, KILL QUERY and resets of the session.
+# A MySQL server of a simulated world, with prepared statements, KILL QUERY and resets of the session; or MariaDB, which
+# knows the statement that was prepared last.
 class SimulatedMySQL < SimulatedDatabase
+  # @param full [Float] the probability that the server has no room for another prepared statement
+  def initialize(world, mariadb: false, full: 0.0, **options)
+    super(world, **options)
+    @mariadb, @full = mariadb, full
+  end
+
+  # @return [Boolean] whether it is MariaDB
+  attr_reader :mariadb
+
+  def be_calm
+    super
+    @full = 0.0
+  end
+
+  # @return [Boolean] whether a prepare is refused
+  def full? = @world.draw < @full
+
   # For Host#tcp.
   def serve(socket)
     peer = ScriptedMySQL::Peer.new(socket)
@@ -20,8 +38,9 @@ class SimulatedMySQL < SimulatedDatabase
     IN_TRANSACTION = 1
     AUTOCOMMIT = 2
     TEXT = 0xfd
-    STATES = {1213 => "40001", 1317 => "70100", 1243 => "HY000", 1305 => "42000"}.freeze
-    private_constant :CAPABILITIES, :IN_TRANSACTION, :AUTOCOMMIT, :TEXT, :STATES
+    STATES = {1213 => "40001", 1317 => "70100", 1243 => "HY000", 1305 => "42000", 1461 => "HY000"}.freeze
+    LAST = 0xffffffff
+    private_constant :CAPABILITIES, :IN_TRANSACTION, :AUTOCOMMIT, :TEXT, :STATES, :LAST
 
     # @return [Boolean] whether it waits for a request
     attr_reader :idle
@@ -36,7 +55,8 @@ class SimulatedMySQL < SimulatedDatabase
     end
 
     def run
-      @peer.greet(thread: @process, capabilities: CAPABILITIES)
+      @peer.greet(thread: @process, capabilities: CAPABILITIES ^ (@server.mariadb ? 1 : 0),
+        version: @server.mariadb ? "5.5.5-10.11.6-MariaDB" : "8.0.36")
       @peer.ok(@peer.response[:sequence] + 1)
       loop do
         @idle = true
@@ -78,7 +98,8 @@ class SimulatedMySQL < SimulatedDatabase
       when 0x03 then answer(payload, []) { |values| values.map { |value| counted(value) }.join }
       when 0x16 then prepare(payload)
       when 0x17 then execute(payload)
-      when 0x19 then @statements.delete(payload.unpack1("V"))
+      when 0x19 then close(payload.unpack1("V"))
+      when 0x1a then statement(payload) && done
       when 0x1f then reset
       else raise "the server does not know the command #{command}"
       end
@@ -95,7 +116,9 @@ class SimulatedMySQL < SimulatedDatabase
     end
 
     def prepare(sql)
-      id = (@prepared += 1)
+      raise Refused.new(1461, "Can't create more statements") if @server.full?
+
+      @last = id = (@prepared += 1)
       @statements[id] = sql
       parameters = sql.count("?")
       columns = reads?(sql) ? 1 : 0
@@ -105,10 +128,21 @@ class SimulatedMySQL < SimulatedDatabase
       @peer.write(1, *packets)
     end
 
+    def known(id) = (@server.mariadb && id == LAST) ? @last : id
+
+    def statement(payload)
+      @statements[known(payload.unpack1("V"))] or raise Refused.new(1243, "Unknown prepared statement handler")
+    end
+
+    def close(id)
+      id = known(id)
+      @statements.delete(id)
+      @last = nil if id == @last
+    end
+
     # All values are texts, and none is NULL.
     def execute(payload)
-      id = payload.unpack1("V")
-      sql = @statements[id] or raise Refused.new(1243, "Unknown prepared statement handler")
+      sql = statement(payload)
       parameters = sql.count("?")
       values = (parameters > 0) ? texts(payload, 9 + (parameters + 7) / 8, parameters) : []
       answer(sql.dup, values) { |row| "\0\0".b + row.map { |value| counted(value) }.join }
@@ -161,6 +195,8 @@ class SimulatedMySQL < SimulatedDatabase
       when /\Aset @s = '(.*)'/ then @settings["s"] = $1
       when /\Aselect @s/ then [[@settings.fetch("s", "")]]
       when /activate_all_roles/ then [["0"]]
+      when /current_role/i then [["1"]]
+      when "do 0" then nil
       when /\Aset /i then nil
       when /processlist/ then alive(sql)
       when /\Akill query (\d+)/i then @server.sessions[Integer($1)]&.stop
