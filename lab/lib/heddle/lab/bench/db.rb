@@ -6,10 +6,11 @@ module Heddle
       # Clients of MySQL and MariaDB on the loopback.
       class DB < Queries
         bench "db",
-          about: "clients of MariaDB or MySQL: new statements, kept ones, rows, pipelines, a pool of fibers",
-          kinds: {"raw" => :none, "heddle" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none,
+          about: "clients of MariaDB or MySQL: new statements, kept ones, rows, pipelines, pools shared by tasks",
+          kinds: {"raw" => :none, "heddle" => :none, "heddle_multiplexed" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none,
                   "sequel_heddle" => :none, "sequel_mysql2" => :none, "sequel_trilogy" => :none},
-          default_models: %w[raw heddle mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2 sequel_trilogy],
+          default_models: %w[raw heddle heddle_multiplexed mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2
+            sequel_trilogy],
           peers: %w[mysql2 mysql2_text trilogy sequel_mysql2 sequel_trilogy]
 
         OPERATIONS = {
@@ -17,12 +18,16 @@ module Heddle
           "kept" => ["a statement that is kept", 5000],
           "rows" => ["1000 rows of int, varchar, datetime", 200],
           "pipeline" => ["100 queries at once, each", 10_000],
-          "pool" => ["50 tasks, a pool of 50, sleep(0.01)", 500]
+          "pool" => ["50 tasks, a pool of 50, sleep(0.01)", 500],
+          "pool_tasks" => ["100 tasks, one query each, a pool of 10", 10_000],
+          "pool_far" => ["100 tasks, one query each, 10 ms away", 3000]
         }.freeze
         # The models that can run these cases.
         MODELS = {"new" => %w[heddle mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2 sequel_trilogy],
                   "kept" => %w[raw heddle mysql2 sequel_heddle sequel_mysql2 sequel_trilogy],
-                  "pipeline" => %w[heddle], "pool" => %w[raw heddle]}.freeze
+                  "rows" => %w[raw heddle mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2 sequel_trilogy],
+                  "pipeline" => %w[heddle], "pool" => %w[raw heddle],
+                  "pool_tasks" => %w[heddle heddle_multiplexed], "pool_far" => %w[heddle heddle_multiplexed]}.freeze
         # Only for the case whose ideal time is known.
         SLOWNESS = Metric.new(key: :slowness, title: "Wall as a multiple of the ideal, 10 ms for 50 queries at once",
           better: :lower, value: ->(m) { m["ideal"] && m["wall"] / m["operations"] / m["ideal"] })
@@ -56,13 +61,18 @@ module Heddle
 
         # @see Bench#applies?
         def applies?(model, bench_case)
-          super && !(model.kind == "raw" && server_kind == :mysql && bench_case.params["operation"] != "kept")
+          return super unless server_kind == :mysql
+
+          super && model.kind != "heddle_multiplexed" &&
+            !(model.kind == "raw" && bench_case.params["operation"] != "kept")
         end
 
         # @see Bench#tables
         def tables(summary)
           usual_tables(summary, ["mysql2: prepare, execute, close, as for each new statement with arguments; " \
             "mysql2_text, trilogy: the values pasted into the SQL",
+            "heddle_multiplexed: the statements of all tasks in flight at once; 10 ms away, behind a proxy, on 2 " \
+            "connections instead of 10",
             "raw, the floor: Heddle's own bytes over plain sockets, by write, select and read alone, " \
             "and nothing is understood of the answers; of rows, the same objects made by a few lines of C" \
             "#{"; new SQL in one packet, which raw sends, is MariaDB's alone" if server_kind == :mysql}",

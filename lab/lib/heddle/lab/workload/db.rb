@@ -2,7 +2,6 @@
 
 require "heddle/lab/objects"
 require "heddle/lab/workload/queries"
-require "uri"
 
 module Heddle
   module Lab
@@ -12,8 +11,8 @@ module Heddle
         for_bench "db"
 
         ROWS = "select id, name, at from rows_for_bench"
-        POOL = 50
-        private_constant :ROWS, :POOL
+        SLEEPERS = 50
+        private_constant :ROWS, :SLEEPERS
 
         # @see Workload#prepare
         def prepare
@@ -102,7 +101,7 @@ module Heddle
           case @params.fetch("operation")
           when "kept" then raw.kept(meter)
           when "rows" then raw.rows(meter, ROWS, table && 1000)
-          else raw.pool(meter, Array.new(POOL) { connect })
+          else raw.pool(meter, Array.new(SLEEPERS) { connect })
           end
         end
 
@@ -123,7 +122,7 @@ module Heddle
         end
 
         def pool(meter)
-          size = POOL
+          size = SLEEPERS
           pool = Heddle::DB::Pool.new(@params.fetch("url"), size: size, timeout: 30)
           turns = @params.fetch("count") / size
           Heddle.run do
@@ -132,6 +131,18 @@ module Heddle
             measured(meter, turns) { once.call }
           end
           meter.measures.merge!("operations" => turns * size, "ideal" => 0.01 / size)
+        end
+
+        def pool_tasks(meter) = many_tasks(meter, query_of_pool(@params.fetch("url"), POOL))
+
+        def pool_far(meter)
+          many_tasks_far_away(meter) { |url| query_of_pool(url, (@kind == "heddle") ? POOL : FEW) }
+        end
+
+        def query_of_pool(url, size)
+          options = (@kind == "heddle") ? {} : {multiplex: TASKS / size}
+          pool = Heddle::DB::Pool.new(url, size: size, timeout: 30, **options)
+          ->(number) { pool.query_value("select ?", number) }
         end
       end
     end

@@ -3,7 +3,6 @@
 require "heddle/lab/workload/queries"
 require "heddle/lab/workload/foreign_program"
 require "heddle/lab/workload/racket_program"
-require "heddle/lab/shaping_proxy"
 
 module Heddle
   module Lab
@@ -15,14 +14,10 @@ module Heddle
 
         ROWS = "select n::int as id, 'name of row ' || n as name, " \
           "timestamp '2024-01-01' + n * interval '1 second' as at from generate_series(1, 1000) as n"
-        TASKS = 100
-        POOL = 10
-        FEW = 2
-        FAR = 0.01
         COPIED = Array.new(1000) { |n| [n, "name of row #{n}".freeze, n / 8.0].freeze }.freeze
         BINARY_HEADER = "PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".b.freeze
         BINARY_TRAILER = "\xff\xff".b.freeze
-        private_constant :ROWS, :TASKS, :POOL, :FEW, :FAR, :COPIED, :BINARY_HEADER, :BINARY_TRAILER
+        private_constant :ROWS, :COPIED, :BINARY_HEADER, :BINARY_TRAILER
 
         # @see Workload#prepare
         def prepare
@@ -111,28 +106,13 @@ module Heddle
           check(@client.count("copied"), turns * COPIED.size)
         end
 
-        # The proxy delays the replies. The slower of the tasks decide, since a turn ends with the last of them.
         def pool_far(meter)
-          uri = URI(url = @params.fetch("url"))
-          proxy = ShapingProxy.new("#{uri.host}:#{uri.port}", delay: FAR)
-          @client = @client.class.new(url.sub(":#{uri.port}", ":#{proxy.port}"), "pool_far")
-          in_pool(meter, (@kind == "heddle") ? POOL : FEW)
-        ensure
-          proxy&.stop
-        end
-
-        def pool(meter) = in_pool(meter, POOL)
-
-        def in_pool(meter, size)
-          turns = @params.fetch("count") / TASKS
-          query = @client.pool(size)
-          Heddle.run do
-            once = -> { Array.new(TASKS) { |n| Heddle.spawn { check(query.call(n), n) } }.each(&:value) }
-            once.call
-            measured(meter, turns) { once.call }
+          many_tasks_far_away(meter) do |url|
+            @client.class.new(url, "pool_far").pool((@kind == "heddle") ? POOL : FEW)
           end
-          meter.measures["operations"] = turns * TASKS
         end
+
+        def pool(meter) = many_tasks(meter, @client.pool(POOL))
 
         def racket(meter)
           count = @params.fetch("count")

@@ -62,7 +62,7 @@ module Heddle
 
         # The same, with the statements of all tasks in flight at once.
         class MultiplexedClient < HeddleClient
-          def pool(size) = super(size, multiplex: TASKS / size)
+          def pool(size) = super(size, multiplex: Queries::TASKS / size)
         end
         private_constant :HeddleClient, :MultiplexedClient
       end
