@@ -62,7 +62,7 @@ class MySQLMultiplexTest < Minitest::Test
         -> { pool.query_row("select ?, cast(? as decimal(5, 2))", Date.new(2026, 1, 2), BigDecimal("1.5")) },
         -> { pool.query_row("select timestamp'2026-01-02 03:04:05', null, 1.5e0") }, -> { pool.exec(UPDATE, 1) },
         -> { pool.query_value(DB.virtual_statement(mysql: "select 6", mariadb: "select 6")) },
-        -> { pool.query("insert into shared values (?, 1), (?, 2) on duplicate key update n = 7", 40, 41).affected_rows }]
+        -> { pool.exec("insert into shared values (?, 1), (?, 2) on duplicate key update n = 7", 40, 41) }]
       expected = [3, 4, 5, [Date.new(2026, 1, 2), BigDecimal("1.5")], [Time.utc(2026, 1, 2, 3, 4, 5), nil, 1.5], 1, 6]
       assert_equal [*expected, 2], spawn_all(tasks, &:call).map(&:value)
     end
@@ -78,7 +78,7 @@ class MySQLMultiplexTest < Minitest::Test
       warnings = spawn_all(texts) { |text| pool.query("select cast(? as int)", text).warnings }.map(&:value)
       assert_equal [0, 1, 0, 1, 0], warnings
       returned = spawn_all(50..52) { |n| pool.query("insert into keyed (n) values (?) returning n", n) }.map(&:value)
-      assert_equal([[[50], 1], [[51], 1], [[52], 1]], returned.map { |result| [result.first.to_a, result.affected_rows] })
+      assert_equal([[[50], 1], [[51], 1], [[52], 1]], returned.map { |one| [one.first.to_a, one.affected_rows] })
     end
   end
 
@@ -148,10 +148,10 @@ class MySQLMultiplexTest < Minitest::Test
 
   def test_what_looks_back_has_a_connection_of_its_own
     with_pool do |pool|
-      ["select last_insert_id()", "select FOUND_ROWS()", "select row_count()", "select @@warning_count", "select @@identity",
-        "insert into shared values (last_insert_id(7), 1)", "select lastval(s)", "select previous value for s",
-        "select @a", "select release_lock(get_lock('x', 0))", "select /*! 1 */ 1", "show warnings",
-        ["select ?", "a" * 1_100_000]].each { |sql| assert whole?(pool, *sql), sql }
+      ["select last_insert_id()", "select FOUND_ROWS()", "select row_count()", "select @@warning_count",
+        "select @@identity", "insert into shared values (last_insert_id(7), 1)", "select lastval(s)",
+        "select previous value for s", "select @a", "select release_lock(get_lock('x', 0))", "select /*! 1 */ 1",
+        "show warnings", ["select ?", "a" * 1_100_000]].each { |sql| assert whole?(pool, *sql), sql }
       ["select 1", "select 'last_insert_ids', 'a@b.c', previous from shared", ["select ?", "a" * 10_000],
         ["insert into shared values (?, 1)", 50]].each { |sql| refute whole?(pool, *sql), sql }
     end
@@ -236,7 +236,8 @@ class MySQLMultiplexTest < Minitest::Test
 
   # With one reply too many the next task would get what is not its own.
   def test_answers_that_are_more
-    [S.packets(1, *ROW) + ANSWER * 3, ANSWER + S.packets(1, *ROW) + ANSWER * 2, ANSWER + S.packets(1, *PREPARED) + ANSWER,
+    row, prepared = S.packets(1, *ROW), S.packets(1, *PREPARED)
+    [row + ANSWER * 3, ANSWER + row + ANSWER * 2, ANSWER + prepared + ANSWER,
       S.packets(1, *PREPARED, *ROW) + ANSWER * 2].each do |bytes|
       values = asked_of(bytes, ends: true)
       assert_empty values.map { |value| value.is_a?(Integer) ? value : value.class } -

@@ -2,8 +2,8 @@
 
 require_relative "pool_model"
 
-# Of a {PoolModel}: statements of one pool that are in flight together, each with a user of its own, among users who have
-# a connection.
+# Of a {PoolModel}: statements of one pool that are in flight together, each with a user of its own, among users who
+# have a connection.
 module PoolSharing
   USERS = 30
 

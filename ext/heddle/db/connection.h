@@ -26,7 +26,7 @@ struct db_operations {
     bool (*may_share)(VALUE native, VALUE sql, VALUE arguments); // the statement leaves nothing in the session
     bool (*is_shareable)(VALUE native); // the session is in no transaction, and as every user expects it
     // Writes the request of such a statement, whose answer will be the next one behind those that are owed, and does
-    // not wait; `begins` is its place among the bytes of the stream. Returns how many replies are the answer, behind any
+    // not wait; `begins` is its place among the bytes of the stream. Returns how many replies the answer is, behind any
     // others; 0, and writes nothing, if `refused` becomes true in Ruby code that makes the values. Raises for the
     // caller's fault.
     uint32_t (*ask)(VALUE native, VALUE sql, VALUE arguments, const bool *refused, uint64_t *begins);

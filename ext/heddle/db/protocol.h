@@ -30,13 +30,13 @@ enum db_protocol_state {
 struct db_protocol {
     VALUE stream;
     struct pending_closes *pending_closes;
-    int64_t span;    // nanoseconds that an exchange may take
-    size_t pending;  // bytes of the message that is being read, in the stream's buffer
-    size_t left;     // of a large message that is received apart from the buffer: an interrupted reader leaves some
-    uint32_t owed;   // outstanding replies
+    int64_t span;       // nanoseconds that an exchange may take
+    size_t pending;     // bytes of the message that is being read, in the stream's buffer
+    size_t left;        // of a large message that is received apart from the buffer: an interrupted reader leaves some
+    uint32_t owed;      // outstanding replies
     uint64_t requested; // replies that were ever asked for
-    uint32_t closes; // closes that are queued in the stream, in front of the next request
-    unsigned born;   // fork_count() when opened: in a child of fork the connection belongs to the parent
+    uint32_t closes;    // closes that are queued in the stream, in front of the next request
+    unsigned born;      // fork_count() when opened: in a child of fork the connection belongs to the parent
     enum db_protocol_state state;
     bool shared;         // statements of several tasks are in flight: see multiplexer.c
     bool owes_to_nobody; // … were, and the outstanding replies are those of tasks that have left

@@ -22,7 +22,7 @@ struct shared_run {
     VALUE asker;
     struct stream *stream;
     uint64_t previous, last; // replies, by number: the last one before its answer, and the last one of it
-    uint64_t begins;       // of its request among the stream's bytes
+    uint64_t begins;         // of its request among the stream's bytes
     deadline_t until;        // the connection's timeout
     deadline_t before;       // the stream's limit while this one reads
     bool sends;              // it is about to send what its line has written
@@ -72,8 +72,7 @@ static bool ask(struct shared_run *run)
     deadline_refuse_late();
     run->until = deadline_in(protocol->span);
     run->stream = stream_of(protocol->stream);
-    uint32_t replies =
-        line->operations->ask(line->native, run->sql, run->arguments, &line->closing, &run->begins);
+    uint32_t replies = line->operations->ask(line->native, run->sql, run->arguments, &line->closing, &run->begins);
     run->asked = replies;
     run->again = !replies;
     if (!replies) return false;

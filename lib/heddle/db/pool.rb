@@ -152,8 +152,8 @@ module Heddle
       def refuse_server(connection)
         connection.close
         raise ArgumentError, "multiplex: is not for this server, #{connection.driver.description} " \
-          "(#{connection.driver.version}): it is for PostgreSQL, and for MariaDB since 10.2, which run a new statement " \
-          "in one round trip"
+          "(#{connection.driver.version}): it is for PostgreSQL, and for MariaDB since 10.2, which run a new " \
+          "statement in one round trip"
       end
 
       # ---- for ResourcePool

@@ -8,8 +8,8 @@ require "support/least_scheduler"
 # A test says in methods what differs: #url, #tls_options, #session_id (an SQL expression), #echo_int, #echo_text and
 # #slow_echo (SQL with a value, which it returns), #repeat (SQL with a text, which it repeats as often as that),
 # #waiting_sql (how many statements like UPDATE wait for a lock), #end_waiting (ends their sessions), #session_setting
-# (see the dialects), #lock_sql (takes a named lock), #locks (how many there are), #largest (bytes of a value that shares
-# a connection).
+# (see the dialects), #lock_sql (takes a named lock), #locks (how many there are), #largest (bytes of a value that
+# shares a connection).
 module DatabaseMultiplexing
   include Collections
 

@@ -1,8 +1,8 @@
 // A connection to a MySQL or MariaDB server, on a Heddle::Stream. This header is shared by the files of this layer:
 // protocol.c (packets), sql.c (the text of statements), parameters.c and values.c (values in requests and in rows),
-// results.c (whole replies), multiplexed.c (statements of several tasks in flight), login.c and commands.c (the methods of
-// Heddle::DB::MySQL::Protocol), idle.c (closes without a next request). init.c knows all of them; no file calls one that
-// calls it. The order of requests is decided in Ruby (lib/heddle/db).
+// results.c (whole replies), multiplexed.c (statements of several tasks in flight), login.c and commands.c (the methods
+// of Heddle::DB::MySQL::Protocol), idle.c (closes without a next request). init.c knows all of them; no file calls one
+// that calls it. The order of requests is decided in Ruby (lib/heddle/db).
 #ifndef HEDDLE_DB_MYSQL_PROTOCOL_H
 #define HEDDLE_DB_MYSQL_PROTOCOL_H
 
@@ -132,7 +132,8 @@ VALUE mysql_exchange_with(VALUE self, VALUE (*body)(struct db_exchange *), VALUE
 void mysql_build_execute(struct mysql_protocol *protocol, struct mysql_bytes *bytes, uint32_t id, VALUE arguments,
                          bool cursor);
 
-// Of the request in protocol->request: puts in another statement's id, and finds the types of `count` values, two bytes each.
+// Of the request in protocol->request: puts in another statement's id, and finds the types of `count` values, two bytes
+// each.
 void mysql_built_for(struct mysql_protocol *protocol, uint32_t id);
 uint8_t *mysql_built_types(struct mysql_protocol *protocol, size_t count);
 
@@ -209,8 +210,8 @@ VALUE mysql_read_result(struct mysql_protocol *protocol, VALUE *known, VALUE own
 VALUE mysql_read_prepared(struct mysql_protocol *protocol, struct mysql_prepared *prepared, VALUE *columns,
                           VALUE *types);
 
-// Reads the replies to a prepare and to its execution, which were asked for together: a Result or an error. With `keep`,
-// which keeps the statement, [Prepared, Result or error] or an error.
+// Reads the replies to a prepare and to its execution, which were asked for together: a Result or an error. With
+// `keep`, which keeps the statement, [Prepared, Result or error] or an error.
 VALUE mysql_read_new(struct mysql_protocol *protocol, VALUE sql, bool keep);
 
 // Reads what is left of the oldest reply, for nobody.

@@ -264,7 +264,8 @@ module Heddle
           @version = login.version
           @thread = login.thread
           @mariadb = login.mariadb?
-          @direct = @mariadb && (@version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0").split(".").map(&:to_i).<=>([10, 2]) >= 0
+          since = @version[/(\d+\.\d+)\.\d+-mariadb/i, 1] || "0"
+          @direct = @mariadb && (since.split(".").map(&:to_i) <=> [10, 2]) >= 0
           @protocol.configure(login.capabilities, CHARSETS.fetch(charset).first, time_zone == :local, booleans, @direct,
             !@mariadb)
           return true unless session

@@ -7,8 +7,9 @@ module Heddle
       class DB < Queries
         bench "db",
           about: "clients of MariaDB or MySQL: new statements, kept ones, rows, pipelines, pools shared by tasks",
-          kinds: {"raw" => :none, "heddle" => :none, "heddle_multiplexed" => :none, "mysql2" => :none, "mysql2_text" => :none, "trilogy" => :none,
-                  "sequel_heddle" => :none, "sequel_mysql2" => :none, "sequel_trilogy" => :none},
+          kinds: {"raw" => :none, "heddle" => :none, "heddle_multiplexed" => :none, "mysql2" => :none,
+                  "mysql2_text" => :none, "trilogy" => :none, "sequel_heddle" => :none, "sequel_mysql2" => :none,
+                  "sequel_trilogy" => :none},
           default_models: %w[raw heddle heddle_multiplexed mysql2 mysql2_text trilogy sequel_heddle sequel_mysql2
             sequel_trilogy],
           peers: %w[mysql2 mysql2_text trilogy sequel_mysql2 sequel_trilogy]
