@@ -209,6 +209,7 @@ class MySQLStatementsTest < Minitest::Test
   end
 
   def test_the_number_of_pending_closes_is_bounded
+    wait_until(what: "the end of former connections") { on_server.zero? }
     with_connection do |db|
       before = on_server
       statements = Array.new(150) { |n| db.prepare("select #{n}") }

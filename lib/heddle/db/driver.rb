@@ -311,9 +311,10 @@ module Heddle
         #   rows) or ServerError
         def copy_out(sql, raw:) = raise(NotImplementedError)
 
-        # Of a driver that can have statements of several tasks in flight, see {Pool#query}, as the next two.
-        # @return [Boolean] whether this server can
-        def multiplexes? = raise(NotImplementedError)
+        # Where statements of several tasks are in flight (the class has +multiplexes?+ then, see {Pool#query}), as the
+        # next two.
+        # @return [String, nil] why this server cannot have them
+        def multiplexing_refusal = raise(NotImplementedError)
 
         # @return [Boolean] whether the server owes answers that nobody waits for any more
         def replies_to_drop? = raise(NotImplementedError)

@@ -124,7 +124,7 @@ module Heddle
       private_constant :MOST_MULTIPLEXED
 
       def multiplexer(driver, most)
-        unless driver.method_defined?(:multiplexes?)
+        unless driver.respond_to?(:multiplexes?)
           raise ArgumentError, "multiplex: is not for this database: #{driver} has one statement at a time in flight " \
             "on a connection"
         end
@@ -149,18 +149,20 @@ module Heddle
         value
       end
 
-      def refuse_server(connection)
+      # Only the server tells what it is.
+      def check_multiplexing(connection)
+        driver = connection.driver
+        return unless (reason = driver.multiplexing_refusal)
+
         connection.close
-        raise ArgumentError, "multiplex: is not for this server, #{connection.driver.description} " \
-          "(#{connection.driver.version}): it is for PostgreSQL, and for MariaDB since 10.2, which run a new " \
-          "statement in one round trip"
+        raise ArgumentError, "multiplex: is not for #{driver.description} (#{driver.version}): #{reason}"
       end
 
       # ---- for ResourcePool
 
       def make
         connection = @connect.call
-        refuse_server(connection) unless @multiplexer.nil? || connection.driver.multiplexes?
+        check_multiplexing(connection) if @multiplexer
         lend(connection)
       end
 

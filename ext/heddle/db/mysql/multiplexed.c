@@ -1,5 +1,5 @@
 // Statements of several tasks in flight on one connection (db/multiplexer.c), for MariaDB, which prepares and executes
-// a statement in one flight. A request is three commands: prepare; execute what was prepared last; close it. The server
+// a statement in one round trip. A request is three commands: prepare; execute what was prepared last; close it. The server
 // reads one command after another, so its replies come in the order of the requests. The close makes the next request
 // safe (see mysql_request_new), and no statement stays open whose replies nobody reads.
 #include "db/mysql/protocol.h"

@@ -55,6 +55,9 @@ module Heddle
           # @raise [ArgumentError]
           def settings(url, options) = Options.checked(Address.options(url).merge(options), OptionChecks::ALL)
 
+          # Says that statements of several tasks may be in flight, see {Pool#query}.
+          def multiplexes? = true
+
           # @param options see {.settings}
           # @return [Driver]
           def connect(**options) = new(options)
@@ -208,8 +211,11 @@ module Heddle
 
         def settle_session = @session.settle
 
-        # Where a new statement runs in the flight that prepares it.
-        def multiplexes? = @direct
+        def multiplexing_refusal
+          return if @direct
+
+          "it runs a new statement only in the round trip after the one that prepares it, unlike MariaDB since 10.2"
+        end
 
         # ---- tables
 

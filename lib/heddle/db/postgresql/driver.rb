@@ -33,6 +33,9 @@ module Heddle
           # @raise [ArgumentError]
           def settings(url, options) = Settings.of(url, options)
 
+          # Says that statements of several tasks may be in flight, see {Pool#query}.
+          def multiplexes? = true
+
           # @param options see {.settings}
           # @return [Driver]
           def connect(**options) = new(options)
@@ -316,7 +319,7 @@ module Heddle
           true
         end
 
-        def multiplexes? = true
+        def multiplexing_refusal = nil
 
         # ---- life
 
