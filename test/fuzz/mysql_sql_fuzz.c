@@ -25,6 +25,7 @@ static void try_input(const uint8_t *p, const uint8_t *end)
     mysql_sql_way(p, end);
     mysql_sql_leaves_traces(p, end);
     mysql_sql_writes(p, end);
+    mysql_sql_refers_back(p, end);
     try_placeholders(p, end);
     int count = mysql_sql_parameters(p, end), all = 0;
     for (const uint8_t *q = p; q < end; q++)
