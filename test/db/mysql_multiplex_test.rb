@@ -97,6 +97,16 @@ class MySQLMultiplexTest < Minitest::Test
     waits == 1
   end
 
+  # Its request is half made while the other one's is.
+  def test_a_value_that_asks_the_pool_itself
+    with_pool do |pool|
+      value = Object.new
+      value.define_singleton_method(:to_time) { Time.utc(pool.query_value("select ? + 1", 2025)) }
+      all = spawn_all(1..6) { |n| pool.query_row("select ?, ?, ?", n, value, "x" * n) }.map(&:value)
+      assert_equal (1..6).map { |n| [n, Time.utc(2026), "x" * n] }, all
+    end
+  end
+
   # ---- statements that stay prepared
 
   def prepared_count = Integer(@watching.query("show global status like 'Prepared_stmt_count'").first.last)
@@ -114,7 +124,7 @@ class MySQLMultiplexTest < Minitest::Test
 
   # At its limit the server refuses the prepare, and the execution behind it is one of the statement before.
   def test_a_server_that_has_no_room_for_statements_runs_no_other
-    with_pool do |pool|
+    with_pool(statement_cache: :always) do |pool|
       kept = "update shared set n = n + 1000 where id < ?"
       pool.with { |db| db.exec(kept, 2) } # stays prepared
       limit = @other.query_value("select @@global.max_prepared_stmt_count")
@@ -160,12 +170,12 @@ class MySQLMultiplexTest < Minitest::Test
   # The server tells of the change with the answer.
   def test_a_session_that_a_function_has_changed_is_not_shared
     with_pool do |pool|
-      @other.query("create or replace function mux_leaves() returns int begin set session sql_safe_updates = 1; " \
-        "return 1; end")
+      @other.query("create or replace function mux_leaves() returns int " \
+        "begin set session div_precision_increment = 9; return 1; end")
       leaves = Heddle.spawn { pool.query_value("select mux_leaves()") }
       slow = Heddle.spawn { pool.query_value(slow_echo, "x") }
       assert_equal 1, leaves.value
-      assert_equal 20, pool.exec("update shared set n = 5") # which safe updates would refuse
+      assert_equal BigDecimal("0.3333"), pool.query_value("select 1 / 3")
       assert_equal "x", slow.value
     end
   end
@@ -203,18 +213,19 @@ class MySQLMultiplexTest < Minitest::Test
   private_constant :MARIADB, :END_OF_PART, :PREPARED, :ROW, :ANSWER
 
   # Each of the tasks asks the scripted server for 1.
-  def asked_of(bytes, tasks: 3, **options)
+  def asked_of(bytes, ends: false)
     values = nil
     play = proc do |peer|
       peer.welcome(**MARIADB)
       peer.request
       peer.raw(bytes)
-      peer.read until options[:ends] # the rest of the requests
+      peer.socket.close_write if ends
+      loop { peer.read } # the rest of the requests
     end
     S.play(play) do |server|
       Heddle.run do
         pool = DB::Pool.new(server.url, size: 1, multiplex: 4, timeout: 5, kill_queries: false)
-        values = answers(1..tasks) { pool.query_value("select 1") }
+        values = answers(1..3) { pool.query_value("select 1") }
       ensure
         pool&.close
       end
@@ -243,6 +254,65 @@ class MySQLMultiplexTest < Minitest::Test
         [1, DB::ProtocolError, DB::ConnectionLost]
       assert_operator values.count(1), :<=, 2
     end
+  end
+
+  # The first asker leaves when that many bytes of its answer have come.
+  def left_at(length, bytes)
+    sent, left = Thread::Queue.new, Thread::Queue.new
+    play = proc do |peer|
+      peer.welcome(**MARIADB)
+      peer.request
+      peer.raw(bytes.byteslice(0, length))
+      sent << true
+      left.pop
+      peer.raw(bytes.byteslice(length..) + ANSWER)
+      loop { peer.read }
+    ensure
+      sent << false # where the client has closed the connection
+    end
+    S.play(play) do |server|
+      Heddle.run do
+        pool = DB::Pool.new(server.url, size: 1, multiplex: 4, timeout: 5, kill_queries: false)
+        first, second = spawn_all(1..2) { pool.query_value("select 1") }
+        sent.pop
+        sleep(0.001)
+        first.cancel.wait
+        left << true
+        assert_equal 1, second.value, "left at byte #{length}"
+        assert_equal({connections: 1, free: 1, waiting: 0}, pool.stats)
+      ensure
+        pool&.close
+      end
+    end
+  end
+
+  def test_an_asker_leaves_at_each_byte
+    text = S.column("c", 0xfd)
+    answer = S.packets(1, *PREPARED) +
+      S.packets(1, "\1", text, END_OF_PART, "\0\0\1a".b, "\0\0\1b".b, END_OF_PART)
+    answer.bytesize.times { |length| left_at(length, answer) }
+    refused = S.packets(1, "\xff".b + [1054].pack("v") + "#42S22no such column".b) * 2
+    refused.bytesize.times { |length| left_at(length, refused) }
+  end
+
+  def test_an_asker_leaves_within_a_large_row
+    [200_000, 0xffffff, 0x1000005].each do |size|
+      value = "\0\0\xfd".b + [size].pack("V")[0, 3] + "x".b * size
+      value = "\0\0\xfe".b + [size].pack("Q<") + "x".b * size if size > 0xffffff
+      parts = [value.byteslice(0, 0xffffff), *(value.byteslice(0xffffff..) if value.bytesize >= 0xffffff)]
+      head = S.packets(1, *PREPARED) + S.packets(1, "\1", S.column("c", 0xfd), END_OF_PART)
+      answer = head + S.packets(4, *parts, END_OF_PART)
+      border = head.bytesize + 4 + parts.first.bytesize
+      [head.bytesize, head.bytesize + 3, head.bytesize + 4, head.bytesize + 5, head.bytesize + 100_000, border - 1, border,
+        border + 2, border + 4, answer.bytesize - 3].uniq.each { |length| left_at(length, answer) }
+    end
+  end
+
+  # Only a row is skipped without a look at what it is.
+  def test_an_asker_leaves_within_a_large_definition
+    head = S.packets(1, *PREPARED)
+    answer = head + S.packets(1, "\1", "x" * 70_000, END_OF_PART, "\0\0\1a".b, END_OF_PART)
+    [5, 9, 10, 30_000].each { |within| left_at(head.bytesize + within, answer) }
   end
 
   def test_a_server_that_ends_with_sixteen_in_flight
