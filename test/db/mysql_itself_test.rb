@@ -36,6 +36,14 @@ class MySQLItselfTest < Minitest::Test
     Heddle.run(&block)
   end
 
+  def test_statements_of_several_tasks_share_no_connection
+    with_pool(multiplex: 4) do |pool|
+      error = assert_raises(ArgumentError) { pool.query("select 1") }
+      refused = %r{\Amultiplex: is not for MySQL at \S+ \(\d+\.\d+\.\d+.*\): it runs a new statement only}
+      assert_match(refused, error.message)
+    end
+  end
+
   # ---- kept statements: the server fixes the types of their parameters at the first execution
 
   VALUES = [1, "eve", nil, 2.5, "2abc", BigDecimal("1.5"), 12345678901234567, 2**64 - 1, 10**30, true, "eve".b,

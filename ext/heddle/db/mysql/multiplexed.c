@@ -1,7 +1,7 @@
 // Statements of several tasks in flight on one connection (db/multiplexer.c), for MariaDB, which prepares and executes
-// a statement in one round trip. A request is three commands: prepare; execute what was prepared last; close it. The server
-// reads one command after another, so its replies come in the order of the requests. The close makes the next request
-// safe (see mysql_request_new), and no statement stays open whose replies nobody reads.
+// a statement in one round trip. A request is three commands: prepare; execute what was prepared last; close it. The
+// server reads one command after another, so its replies come in the order of the requests. The close makes the next
+// request safe (see mysql_request_new), and no statement stays open whose replies nobody reads.
 #include "db/mysql/protocol.h"
 
 #include "db/connection.h"
@@ -19,7 +19,8 @@ static bool may_share(VALUE self, VALUE sql, VALUE arguments)
     return length <= MOST_SHARED && mysql_sql_has_parameters(sql, arguments);
 }
 
-// Without autocommit a statement begins a transaction, which the others would be in.
+// Without autocommit a statement begins a transaction, which the others would be in. Behind a reset nobody knows what
+// the server takes for the statement that was prepared last, until the next one is.
 static bool is_shareable(VALUE self)
 {
     const struct mysql_protocol *protocol = mysql_protocol_of(self);
@@ -39,7 +40,7 @@ struct multiplexed_request {
 };
 
 // The last prepared statement is kept open. Another one takes its place, and is closed. A server without room for that
-// one closes the kept statement, and whoever runs it next prepares it again.
+// one closes the kept statement: whoever runs it next prepares it again, or gets the server's error in a transaction.
 static void replace_last(struct multiplexed_request *request)
 {
     static const char sql[] = "do 0";
