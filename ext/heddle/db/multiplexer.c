@@ -304,7 +304,7 @@ static bool asker_serve(struct multiplexer *multiplexer, VALUE object)
     struct asker *asker = asker_of(object);
     bool serves = false;
     VALUE line = best_line(multiplexer, asker, &serves);
-    bool room = resource_pool_room(multiplexer->pool) > to_be_opened(multiplexer);
+    bool room = resource_pool_room(resource_pool_of(multiplexer->pool)) > to_be_opened(multiplexer);
     if (!NIL_P(line) && !room) {
         place(object, line);
         return true;

@@ -1,51 +1,241 @@
-#include "memcached/memcached.h"
+#include "memcached/connection.h"
 
+#include "loop/context.h"
+#include "os/fork.h"
+#include "protect.h"
 #include "scope/deadline_scope.h"
+
+#include <string.h>
+
+enum {
+    PIECE = 64 << 10,  // of a large value, while others wait behind it
+    RESERVED = 4 << 20 // memory for announced bytes that have not arrived
+};
+
+static struct exchange *exchange_of(struct stream_turn *turn)
+{
+    return (struct exchange *)((char *)turn - offsetof(struct exchange, turn));
+}
+
+// ---- asking
+
+static void ask(struct exchange *exchange)
+{
+    struct memcached_connection *connection = exchange->connection;
+    struct memcached_server *server = connection->server;
+    VALUE object = memcached_connection_object(connection);
+    struct stream *stream = stream_of(object);
+    uint64_t begins = stream_written(stream);
+    exchange->request.opaque = ++server->opaque;
+    stream_bound(stream, exchange->until); // for a large value, which may wait: then nobody else is here
+    memcached_ask(stream, object, &exchange->request, exchange->key, exchange->value, &exchange->writing);
+    stream_line_ask(&connection->line, &exchange->turn, stream, begins);
+    exchange->writing = false;
+    exchange->lease.had = true;
+    stream_line_send(&connection->line, &exchange->turn, stream,
+                     connection->loop && resource_pool_room(&server->pool) <= 0);
+    RB_GC_GUARD(object);
+}
+
+RBIMPL_ATTR_NORETURN()
+static void refuse_late(const struct memcached_server *server)
+{
+    rb_raise(heddle_eDeadlineExceeded, "the time limit of a request passed among others that were sent to %" PRIsVALUE,
+             rb_funcall(server->pool.semaphore.self, rb_intern("name"), 0));
+}
+
+// Raises IOError once the connection is closed.
+static void await_turn(struct exchange *exchange)
+{
+    struct memcached_connection *connection = exchange->connection;
+    struct stream_turn *turn = &exchange->turn;
+    VALUE object = memcached_connection_object(connection);
+    for (;;) {
+        if (exchange->forks != fork_count())
+            rb_raise(rb_eIOError, "this process was forked during an operation, whose connection is the parent's");
+        if (turn->answered || connection->line.turns.first == turn) break;
+        stream_of(object);
+        if (exchange->until != DEADLINE_NEVER && exchange->until <= deadline_now()) refuse_late(connection->server);
+        stream_turn_sleep(turn, object, exchange->until);
+    }
+    RB_GC_GUARD(object);
+}
+
+// ---- reading
+
+// In pieces, so that whoever reads next knows how much is left if the reader is interrupted.
+static void skip_rest(struct memcached_connection *connection)
+{
+    while (connection->rest) {
+        size_t piece = connection->rest < PIECE ? connection->rest : PIECE;
+        stream_need(connection->stream, piece);
+        stream_consume(connection->stream, piece);
+        connection->rest -= piece;
+    }
+}
+
+static VALUE take_in_pieces(struct memcached_connection *connection, const struct memcached_reply *reply)
+{
+    struct stream *stream = connection->stream;
+    VALUE value = rb_str_buf_new(reply->value_length < RESERVED ? (long)reply->value_length : RESERVED);
+    stream_consume(stream, reply->length);
+    connection->rest = reply->value_length + 2;
+    while (connection->rest > 2) {
+        size_t piece = connection->rest - 2 < PIECE ? connection->rest - 2 : PIECE;
+        const uint8_t *bytes = stream_need(stream, piece);
+        rb_str_cat(value, (const char *)bytes, (long)piece);
+        stream_consume(stream, piece);
+        connection->rest -= piece;
+    }
+    memcached_check_end(stream, stream_need(stream, 2));
+    skip_rest(connection);
+    return value;
+}
+
+// A value that has not arrived yet goes straight into its String, unless others wait behind it: an interruption may
+// cost only this exchange its reply.
+static VALUE take_value(struct memcached_connection *connection, const struct memcached_reply *reply)
+{
+    size_t there, whole = reply->value_length + 2;
+    stream_buffered(connection->stream, &there);
+    if (reply->status == MEMCACHED_VA && there < reply->length + whole) {
+        if (connection->places == 1) {
+            connection->full = true;
+        } else if (whole > PIECE) {
+            return take_in_pieces(connection, reply);
+        } else {
+            stream_need(connection->stream, reply->length + whole);
+        }
+    }
+    return memcached_take_value(connection->stream, reply);
+}
+
+// Reads a reply that was given up.
+static void drop_reply(struct memcached_connection *connection)
+{
+    struct stream *stream = connection->stream;
+    if (!connection->rest) {
+        struct memcached_reply reply;
+        bool in_sync = true;
+        memcached_read_reply(stream, &reply);
+        memcached_reply_error(connection->server, &reply, &in_sync);
+        if (!in_sync) memcached_protocol_error(stream, "a reply to another kind of request");
+        if (reply.status == MEMCACHED_VA) connection->rest = reply.value_length + 2;
+        stream_consume(stream, reply.length);
+    }
+    skip_rest(connection);
+    stream_line_answer(&connection->line, NULL, stream);
+}
+
+// Gives the next in line its reply, if all of it has arrived. What is wrong with it is for its own task to say.
+static bool hand_over(struct memcached_connection *connection)
+{
+    struct stream *stream = connection->stream;
+    struct stream_line *line = &connection->line;
+    struct stream_turn *turn = line->turns.first;
+    size_t there;
+    if (!turn || turn->number != stream_line_next(line)) return false;
+    struct exchange *exchange = exchange_of(turn);
+    struct memcached_reply reply;
+    const uint8_t *bytes = stream_buffered(stream, &there);
+    const char *what;
+    if (!there || memcached_reply(bytes, bytes + there, &reply) != MEMCACHED_DONE) return false;
+    if (reply.status >= MEMCACHED_ERROR || !memcached_reply_fits(&exchange->request, &reply, &what)) return false;
+    bool value = reply.status == MEMCACHED_VA;
+    if (value && there - reply.length < reply.value_length + 2) return false;
+    size_t whole = reply.length + (value ? reply.value_length + 2 : 0);
+    if (value && memcmp(bytes + whole - 2, "\r\n", 2)) return false;
+    if (line->asked == turn->number && there > whole) return false;
+    exchange->bytes = memcached_take_value(stream, &reply);
+    exchange->reply = reply;
+    stream_line_answer(line, turn, stream);
+    return true;
+}
+
+static void read_reply(struct exchange *exchange)
+{
+    struct memcached_connection *connection = exchange->connection;
+    struct stream *stream = connection->stream;
+    struct stream_line *line = &connection->line;
+    struct memcached_reply *reply = &exchange->reply;
+    bool in_sync = true;
+    VALUE object = memcached_connection_object(connection);
+    stream_of(object); // raises for a closed stream
+    stream_bound(stream, exchange->until);
+    while (stream_line_next(line) != exchange->turn.number)
+        drop_reply(connection);
+    memcached_read_reply(stream, reply);
+    exchange->error = memcached_reply_error(connection->server, reply, &in_sync);
+    if (NIL_P(exchange->error)) memcached_check_reply(stream, &exchange->request, reply);
+    exchange->bytes = take_value(connection, reply);
+    stream_line_answer(line, &exchange->turn, stream);
+    connection->proven = true;
+    if (!in_sync) {
+        stream_poison(stream, "the server did not understand a request");
+    } else if (line->asked == line->answered) {
+        size_t more;
+        stream_buffered(stream, &more);
+        if (more) memcached_protocol_error(stream, "more bytes than were requested");
+    } else {
+        while (hand_over(connection)) {
+        }
+    }
+    RB_GC_GUARD(object);
+}
 
 static VALUE attempt(VALUE argument)
 {
     struct exchange *exchange = (struct exchange *)argument;
-    memcached_lease_begin(&exchange->lease, exchange->until, !exchange->again);
-    struct memcached_server *server = memcached_lease_server(&exchange->lease);
-    VALUE stream_object = memcached_lease_stream(&exchange->lease);
-    struct stream *stream = stream_of(stream_object);
-    stream_bound(stream, exchange->until);
-    exchange->request.opaque = ++server->opaque;
-    stream_expect(stream, 1);
-    memcached_ask(stream, stream_object, &exchange->request, exchange->key, exchange->value, &exchange->sent);
-    struct memcached_reply *reply = &exchange->reply;
-    memcached_read_reply(stream, reply);
-    bool in_sync = true;
-    exchange->error = memcached_reply_error(server, reply, &in_sync);
-    if (NIL_P(exchange->error)) memcached_check_reply(stream, &exchange->request, reply);
-    exchange->bytes = memcached_take_value(stream, reply);
-    stream_replied(stream, 1);
-    size_t more;
-    stream_buffered(stream, &more);
-    if (more) memcached_protocol_error(stream, "more bytes than were requested");
-    stream_bound(stream, DEADLINE_NEVER);
-    exchange->in_sync = in_sync;
-    RB_GC_GUARD(stream_object);
+    memcached_connection_enter(exchange);
+    ask(exchange);
+    await_turn(exchange);
+    if (!exchange->turn.answered) read_reply(exchange);
     return Qnil;
+}
+
+// ---- the end of an attempt
+
+static VALUE poison(VALUE connection)
+{
+    stream_poison(((struct memcached_connection *)connection)->stream, "a request was written in part only");
+    return Qnil;
+}
+
+static VALUE end_lease(VALUE argument)
+{
+    memcached_lease_end(&((struct exchange *)argument)->lease, false);
+    return Qnil;
+}
+
+// What the failure was: whether the request was sent, whether the exchange was interrupted, and whether another one has
+// reported it.
+static void note_failure(struct exchange *exchange, int *state)
+{
+    struct memcached_connection *connection = exchange->connection;
+    exchange->interrupted = !connection->open && memcached_lease_interrupted(&exchange->lease);
+    if (!connection->open) return;
+    exchange->sent = exchange->writing || (exchange->turn.asked && stream_sent(connection->stream) > exchange->turn.begins);
+    exchange->interrupted = stream_was_interrupted(memcached_connection_object(connection));
+    if (memcached_connection_lost(connection)) {
+        exchange->known = connection->failed;
+        connection->failed = true;
+    } else {
+        exchange->interrupted = true;
+    }
+    if (exchange->writing) protect_next(poison, (VALUE)connection, state);
+}
+
+static void end_attempt(struct exchange *exchange, int *state)
+{
+    bool current = exchange->connection && exchange->forks == fork_count();
+    if (*state && current) note_failure(exchange, state);
+    memcached_connection_leave(exchange, state);
+    if (exchange->lease.held.permit) protect_next(end_lease, (VALUE)exchange, state);
 }
 
 static bool memcached_is_a(VALUE error, VALUE klass)
 {
     return RTEST(rb_obj_is_kind_of(error, klass));
-}
-
-static VALUE end_lease(VALUE argument)
-{
-    struct exchange *exchange = (struct exchange *)argument;
-    if (!exchange->in_sync) exchange->interrupted = memcached_lease_interrupted(&exchange->lease);
-    memcached_lease_end(&exchange->lease, exchange->in_sync);
-    return Qnil;
-}
-
-// Ends the lease in any case.
-static VALUE leased_attempt(VALUE argument)
-{
-    return rb_ensure(attempt, argument, end_lease, argument);
 }
 
 bool memcached_is_failure(VALUE error)
@@ -86,17 +276,28 @@ bool memcached_in_time(VALUE error, deadline_t until)
     return until == DEADLINE_NEVER || deadline_now() < until;
 }
 
+// A large value of a request may wait for the socket, so nobody else can write meanwhile.
+static struct loop *loop_that_shares(const struct exchange *exchange)
+{
+    bool large = !NIL_P(exchange->value) && RSTRING_LEN(exchange->value) >= MEMCACHED_UNCOPIED;
+    return large ? NULL : context_of_fiber().loop;
+}
+
 void memcached_exchange_run(struct exchange *exchange)
 {
     exchange->until = deadline_after(deadline_now(), exchange->client->span);
     exchange->server = memcached_route(exchange->client, exchange->self, exchange->key);
     for (int count = 1;; count++) {
-        exchange->sent = exchange->in_sync = exchange->interrupted = false;
+        exchange->writing = exchange->sent = exchange->interrupted = exchange->known = false;
         exchange->bytes = exchange->error = Qnil;
+        exchange->connection = NULL;
+        exchange->loop = loop_that_shares(exchange);
         exchange->lease = memcached_lease_of(memcached_server_of(exchange->server));
+        exchange->lease.limit = exchange->until;
         VALUE before = rb_errinfo();
         int state = 0;
-        rb_protect(leased_attempt, (VALUE)exchange, &state);
+        rb_protect(attempt, (VALUE)exchange, &state);
+        end_attempt(exchange, &state);
         if (!state) break;
         VALUE error = rb_errinfo();
         if (!memcached_is_failure(error) || !exchange->lease.had ||
@@ -104,10 +305,13 @@ void memcached_exchange_run(struct exchange *exchange)
             memcached_abandoned(memcached_lease_server(&exchange->lease));
             rb_jump_tag(state);
         }
-        rb_set_errinfo(before);
         bool again = memcached_in_time(error, exchange->until) && count < MEMCACHED_ATTEMPTS &&
                      (exchange->again || !exchange->sent);
-        exchange->server = memcached_recover(exchange->self, exchange->server, error, exchange->key, again);
+        if (exchange->known && !again) rb_jump_tag(state);
+        rb_set_errinfo(before);
+        exchange->server = exchange->known
+                               ? memcached_route(exchange->client, exchange->self, exchange->key)
+                               : memcached_recover(exchange->self, exchange->server, error, exchange->key, again);
     }
     if (memcached_server_of(exchange->server)->troubled) rb_funcall(exchange->server, rb_intern("recovered"), 0);
     if (!NIL_P(exchange->error)) rb_exc_raise(exchange->error);

@@ -1,21 +1,28 @@
 // Shared by the files of this layer: client.c (the object, its ring), server.c (the connections to a server and their
-// leases), messages.c (a request and its reply), exchange.c (one key: lease, ask, retry), single.c (methods for one
-// key), multi.c, shard.c and batch.c (many keys on all servers at once: multi.h), text.c (commands of the text
+// leases), messages.c (a request and its reply), connection.c (exchanges on one connection: connection.h), exchange.c
+// (one key: ask, read, retry), single.c (methods for one key), multi.c, shard.c and batch.c (many keys on all servers at once: multi.h), text.c (commands of the text
 // protocol).
 #ifndef HEDDLE_MEMCACHED_MEMCACHED_H
 #define HEDDLE_MEMCACHED_MEMCACHED_H
 
+#include "stream/line.h"
 #include "stream/stream.h"
 #include "sync/resource_pool.h"
 #include "wire/memcached/messages.h"
 
-// ---- server.c: Heddle::Memcached::Server, the connections to one server. Each is lent to one user at a time.
+// ---- server.c: Heddle::Memcached::Server, the connections to one server. Each is lent to one user at a time, or to
+// single-key exchanges of several tasks.
+
+struct memcached_connection;
 
 struct memcached_server {
     struct resource_pool pool; // first; of streams
     int64_t connect_span;      // nanoseconds to connect, if less than the exchange's time
     uint32_t opaque;           // of the last request
     bool troubled;             // the last exchange failed: see lib/heddle/memcached/server.rb
+    struct memcached_connection *connections, *spare; // of exchanges, and records for reuse
+    unsigned forks;                                   // of the process whose connections these are
+    bool encrypted;                                   // by TLS
     bool abandoned;            // a probe of whether the server is up again has ended without an answer
 };
 
@@ -48,6 +55,10 @@ struct memcached_server *memcached_server_of(VALUE object);
 // `until`. `proven`: check the connection first, because the request must not be sent twice. Always call
 // memcached_lease_end afterwards.
 void memcached_lease_begin(struct lease *lease, deadline_t until, bool proven);
+
+// Raises: no connection became free in time.
+RBIMPL_ATTR_NORETURN()
+void memcached_refuse_late(const struct memcached_server *server);
 
 // Returns whether an exception was raised into a wait of the connection. Call it before the lease ends.
 bool memcached_lease_interrupted(const struct lease *lease);
@@ -96,14 +107,23 @@ VALUE memcached_decode(const struct memcached_client *client, VALUE bytes, uint3
 void memcached_ask(struct stream *stream, VALUE stream_object, struct memcached_request *request, VALUE key,
                    VALUE value, bool *sent);
 
+enum { MEMCACHED_UNCOPIED = 32 << 10 }; // a value of this size is sent without a copy, and waits for the socket
+
 // Reads the line of the next reply, which stays in the buffer. For a malformed reply, closes the stream and raises
 // ProtocolError.
 void memcached_read_reply(struct stream *stream, struct memcached_reply *reply);
 
+// The bytes after a value. Closes the stream and raises ProtocolError for others.
+void memcached_check_end(struct stream *stream, const uint8_t *end);
+
 // Consumes the reply's line and its value. Returns the value, or nil.
 VALUE memcached_take_value(struct stream *stream, const struct memcached_reply *reply);
 
-// Checks that the reply can answer this request. Otherwise closes the stream and raises ProtocolError.
+// Whether the reply can answer this request. If not, `*what` is what the server has sent.
+bool memcached_reply_fits(const struct memcached_request *request, const struct memcached_reply *reply,
+                          const char **what);
+
+// Checks the same. Otherwise closes the stream and raises ProtocolError.
 void memcached_check_reply(struct stream *stream, const struct memcached_request *request,
                            const struct memcached_reply *reply);
 
@@ -148,8 +168,14 @@ struct exchange {
     VALUE error;                  // for an error reply, or nil
     // While it runs:
     VALUE server;
-    struct lease lease;
-    bool sent, in_sync, interrupted;
+    struct loop *loop; // of the task, whose exchange may share a connection; or NULL
+    struct memcached_connection *connection;
+    struct stream_turn turn;
+    struct lease lease; // before the connection is open
+    unsigned forks;     // of the process in whose books it stands
+    bool writing;       // a part of its request was written, perhaps
+    bool sent, interrupted;
+    bool known; // another exchange has reported the failure of their connection
 };
 
 // Sends the request to the key's server, and retries where that may help. Raises every failure, including error

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-enum { UNCOPIED = 32 << 10 }; // a value of this size is sent without a copy
-
 VALUE memcached_eInvalidKey, memcached_eProtocolError;
 static VALUE eServerError, eClientError, eNotANumber, eValueTooLarge;
 
@@ -26,7 +24,7 @@ void memcached_ask(struct stream *stream, VALUE stream_object, struct memcached_
     bool with_value = request->verb == MEMCACHED_SET;
     if (with_value) request->value_length = (size_t)RSTRING_LEN(value);
     size_t length = request->value_length;
-    bool copied = with_value && length < UNCOPIED;
+    bool copied = with_value && length < MEMCACHED_UNCOPIED;
     *sent = true;
     uint8_t *room = stream_reserve(stream, MEMCACHED_REQUEST_MOST + (copied ? length + 2 : 0));
     size_t written = memcached_write(request, room);
@@ -66,7 +64,7 @@ void memcached_read_reply(struct stream *stream, struct memcached_reply *reply)
     }
 }
 
-static void check_end(struct stream *stream, const uint8_t *end)
+void memcached_check_end(struct stream *stream, const uint8_t *end)
 {
     if (memcmp(end, "\r\n", 2)) memcached_protocol_error(stream, "a value whose length differs from the announced one");
 }
@@ -76,7 +74,7 @@ VALUE memcached_take_value(struct stream *stream, const struct memcached_reply *
     size_t there, length = reply->value_length;
     const uint8_t *line = stream_buffered(stream, &there);
     if (reply->status == MEMCACHED_VA && there >= reply->length + length + 2) { // all of a short value
-        check_end(stream, line + reply->length + length);
+        memcached_check_end(stream, line + reply->length + length);
         VALUE value = rb_str_new((const char *)line + reply->length, (long)length);
         stream_consume(stream, reply->length + length + 2);
         return value;
@@ -84,13 +82,13 @@ VALUE memcached_take_value(struct stream *stream, const struct memcached_reply *
     stream_consume(stream, reply->length);
     if (reply->status != MEMCACHED_VA) return Qnil;
     VALUE value = stream_take(stream, length);
-    check_end(stream, stream_need(stream, 2));
+    memcached_check_end(stream, stream_need(stream, 2));
     stream_consume(stream, 2);
     return value;
 }
 
-void memcached_check_reply(struct stream *stream, const struct memcached_request *request,
-                           const struct memcached_reply *reply)
+bool memcached_reply_fits(const struct memcached_request *request, const struct memcached_reply *reply,
+                          const char **what)
 {
     bool right;
     switch (reply->status) {
@@ -107,11 +105,17 @@ void memcached_check_reply(struct stream *stream, const struct memcached_request
     case MEMCACHED_NF: right = request->verb != MEMCACHED_GET; break;
     default: right = false;
     }
-    if (!right) memcached_protocol_error(stream, "a reply to another kind of request");
+    *what = right ? "the reply to another request" : "a reply to another kind of request";
     // Older servers leave the opaque out of EN.
     bool unmarked = reply->status == MEMCACHED_EN && !(reply->fields & MEMCACHED_HAS_OPAQUE);
-    if (!unmarked && (!(reply->fields & MEMCACHED_HAS_OPAQUE) || reply->opaque != request->opaque))
-        memcached_protocol_error(stream, "the reply to another request");
+    return right && (unmarked || (reply->fields & MEMCACHED_HAS_OPAQUE && reply->opaque == request->opaque));
+}
+
+void memcached_check_reply(struct stream *stream, const struct memcached_request *request,
+                           const struct memcached_reply *reply)
+{
+    const char *what;
+    if (!memcached_reply_fits(request, reply, &what)) memcached_protocol_error(stream, what);
 }
 
 static bool mentions(const struct memcached_reply *reply, const char *words)

@@ -1,13 +1,32 @@
-#include "memcached/memcached.h"
+#include "memcached/connection.h"
+
+#include "os/fork.h"
 
 static ID id_connect, id_greet, id_name, id_healthy, id_poison;
 
 // ---- the object
 
+static void memcached_server_mark(void *pointer)
+{
+    const struct memcached_server *server = pointer;
+    resource_pool_mark(pointer); // its first member
+    memcached_connections_mark(server->connections);
+}
+
+static void memcached_server_compact(void *pointer)
+{
+    const struct memcached_server *server = pointer;
+    resource_pool_compact(pointer);
+    memcached_connections_compact(server->connections);
+}
+
 static void memcached_server_release(void *pointer)
 {
-    resource_pool_free(pointer);
-    xfree(pointer);
+    struct memcached_server *server = pointer;
+    resource_pool_free(&server->pool);
+    memcached_connections_free(server->connections);
+    memcached_connections_free(server->spare);
+    xfree(server);
 }
 
 static size_t memcached_server_memsize(const void *pointer)
@@ -17,10 +36,10 @@ static size_t memcached_server_memsize(const void *pointer)
 
 static const rb_data_type_t memcached_server_type = {
     .wrap_struct_name = "Heddle::Memcached::Server",
-    .function = {.dmark = resource_pool_mark,
+    .function = {.dmark = memcached_server_mark,
                  .dfree = memcached_server_release,
                  .dsize = memcached_server_memsize,
-                 .dcompact = resource_pool_compact},
+                 .dcompact = memcached_server_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
@@ -57,31 +76,47 @@ static VALUE memcached_server_allocate(VALUE klass)
     VALUE self = TypedData_Make_Struct(klass, struct memcached_server, &memcached_server_type, server);
     resource_pool_init(&server->pool, self, &memcached_server_kind);
     server->connect_span = DEADLINE_NEVER;
+    server->forks = fork_count();
     return self;
+}
+
+// In a child of fork the exchanges are the parent's, and their connections, too. One of them may run here: it looks at
+// its own count of forks before it touches the record.
+static void forget_connections(struct memcached_server *server)
+{
+    server->forks = fork_count();
+    while (server->connections) {
+        struct memcached_connection *connection = server->connections;
+        server->connections = connection->next;
+        connection->next = server->spare;
+        server->spare = connection;
+    }
 }
 
 struct memcached_server *memcached_server_of(VALUE object)
 {
     struct memcached_server *server = rb_check_typeddata(object, &memcached_server_type);
+    if (server->forks != fork_count()) forget_connections(server);
     resource_pool_enter(&server->pool);
     return server;
 }
 
 // ---- lending
 
+void memcached_refuse_late(const struct memcached_server *server)
+{
+    rb_raise(heddle_eDeadlineExceeded,
+             "no connection to %" PRIsVALUE " became free in time: %ld may be open (pool:), and all of them are in use",
+             rb_funcall(server->pool.semaphore.self, id_name, 0), server->pool.semaphore.permits);
+}
+
 void memcached_lease_begin(struct lease *lease, deadline_t until, bool proven)
 {
-    struct resource_pool *pool = lease->held.pool;
     lease->limit = until;
     do {
         enum semaphore_answer answer = resource_lease_permit(&lease->held, until);
         if (answer == SEMAPHORE_CLOSED) rb_raise(rb_eIOError, "the client is closed: make a new one");
-        if (answer == SEMAPHORE_LATE) {
-            rb_raise(heddle_eDeadlineExceeded,
-                     "no connection to %" PRIsVALUE
-                     " became free in time: %ld may be open (pool:), and all of them are in use",
-                     rb_funcall(pool->semaphore.self, id_name, 0), pool->semaphore.permits);
-        }
+        if (answer == SEMAPHORE_LATE) memcached_refuse_late(memcached_lease_server(lease));
         lease->had = true;
     } while (!resource_lease_fill(&lease->held, !proven));
     lease->limit = until;

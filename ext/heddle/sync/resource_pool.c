@@ -181,6 +181,18 @@ static bool resource_lease_reuse(struct resource_lease *lease, bool handed_over)
     return false;
 }
 
+bool resource_lease_lasts(const struct resource_lease *lease)
+{
+    return resource_lease_current(lease) && resource_usable(lease);
+}
+
+long resource_pool_room(struct resource_pool *pool)
+{
+    struct semaphore *semaphore = &pool->semaphore;
+    if (semaphore->forks != fork_count()) semaphore_discard_parents(semaphore);
+    return semaphore->closed || semaphore->taken > semaphore->permits ? 0 : semaphore->permits - semaphore->taken;
+}
+
 static void resource_lease_make(struct resource_lease *lease)
 {
     struct resource_pool *pool = lease->pool;
@@ -457,16 +469,8 @@ void resource_lease_give_back(VALUE lease)
 
 bool resource_lease_serves(VALUE lease)
 {
-    return resource_lease_current(resource_lease_of(lease)) && resource_usable(resource_lease_of(lease));
+    return resource_lease_lasts(resource_lease_of(lease));
 }
-
-long resource_pool_room(VALUE pool)
-{
-    struct semaphore *semaphore = &resource_pool_of(pool)->semaphore;
-    if (semaphore->forks != fork_count()) semaphore_discard_parents(semaphore);
-    return semaphore->closed || semaphore->taken > semaphore->permits ? 0 : semaphore->permits - semaphore->taken;
-}
-
 /*
  * call-seq: pool.with { |resource| … } -> the block's value
  *

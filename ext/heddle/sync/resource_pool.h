@@ -73,6 +73,12 @@ bool resource_lease_fill(struct resource_lease *lease, bool handed_over);
 // Does nothing for a lease that has ended, or never began.
 void resource_lease_end(struct resource_lease *lease, bool keep);
 
+// Whether the resource may serve new users: its pool is open and was not cleared, and its lifetime is not over.
+bool resource_lease_lasts(const struct resource_lease *lease);
+
+// How many resources can be had without waiting for another user's; nobody waits for one then.
+long resource_pool_room(struct resource_pool *pool);
+
 // ---- for an object of the class ResourcePool: a lease that no block bounds
 
 // Waits for a resource until `until`, but no longer than the pool's wait_span. Returns the lease, which lasts until it
@@ -81,11 +87,7 @@ VALUE resource_pool_borrow(VALUE pool, deadline_t until);
 VALUE resource_lease_object(VALUE lease);
 void resource_lease_give_back(VALUE lease);
 
-// Whether the resource may serve new users: its pool is open and was not cleared, and its lifetime is not over.
-bool resource_lease_serves(VALUE lease);
-
-// How many resources can be had without waiting for another user's; nobody waits for one then.
-long resource_pool_room(VALUE pool);
+bool resource_lease_serves(VALUE lease); // resource_lease_lasts
 
 struct resource_pool *resource_pool_of(VALUE pool);
 

@@ -1,0 +1,226 @@
+// Who has a place on which connection. The GVL guards the books: other tasks and threads run only while an exchange
+// waits for a connection of the pool, or for another exchange to open one.
+#include "memcached/connection.h"
+
+#include "os/fork.h"
+#include "protect.h"
+#include "scope/deadline_scope.h"
+
+enum { MOST = 16 }; // exchanges on a connection: memcached turns to another one after 20 requests
+
+// ---- the server's connections
+
+void memcached_connections_mark(const struct memcached_connection *connections)
+{
+    for (; connections; connections = connections->next)
+        rb_gc_mark_movable(memcached_connection_object(connections));
+}
+
+void memcached_connections_compact(struct memcached_connection *connections)
+{
+    for (; connections; connections = connections->next)
+        connections->lease.held.resource.object = rb_gc_location(memcached_connection_object(connections));
+}
+
+void memcached_connections_free(struct memcached_connection *connections)
+{
+    while (connections) {
+        struct memcached_connection *next = connections->next;
+        xfree(connections);
+        connections = next;
+    }
+}
+
+static struct memcached_connection *connection_new(struct memcached_server *server, struct loop *loop)
+{
+    struct memcached_connection *connection = server->spare;
+    if (connection) {
+        server->spare = connection->next;
+    } else {
+        connection = ALLOC(struct memcached_connection);
+    }
+    *connection = (struct memcached_connection){
+        .server = server, .loop = loop, .lease = memcached_lease_of(server), .next = server->connections};
+    server->connections = connection;
+    return connection;
+}
+
+static void connection_drop(struct memcached_connection *connection)
+{
+    struct memcached_server *server = connection->server;
+    struct memcached_connection **link = &server->connections;
+    while (*link != connection)
+        link = &(*link)->next;
+    *link = connection->next;
+    connection->next = server->spare;
+    server->spare = connection;
+}
+
+// ---- which one
+
+// Those who wait for the pool get a connection each: as many, those with the fewest exchanges, take no more.
+static void call_in(const struct memcached_server *server)
+{
+    size_t waiting = semaphore_waiting(&server->pool.semaphore), called = 0;
+    if (!waiting) return;
+    for (struct memcached_connection *other = server->connections; other; other = other->next)
+        called += other->called_in;
+    for (; called < waiting; called++) {
+        struct memcached_connection *found = NULL;
+        for (struct memcached_connection *other = server->connections; other; other = other->next)
+            if (other->open && !other->called_in && (!found || other->places < found->places)) found = other;
+        if (!found) return;
+        found->called_in = true;
+    }
+}
+
+// Whether the exchange may send its request there, as far as is known now.
+static bool connection_serves(const struct memcached_connection *connection, const struct exchange *exchange)
+{
+    if (connection->loop != exchange->turn.loop) return false;
+    if (!connection->open) return true;
+    return resource_lease_lasts(&connection->lease.held) && !stream_line_abandoned(&connection->line) &&
+           (exchange->again || connection->proven) && !memcached_connection_lost(connection);
+}
+
+static bool connection_has_room(const struct memcached_connection *connection)
+{
+    return connection->places < MOST && !connection->full && !connection->called_in;
+}
+
+// A trap handler that runs in a fiber's wait would wait for that fiber.
+static bool among(const struct stream_turns *turns, VALUE fiber)
+{
+    for (const struct stream_turn *turn = turns->first; turn; turn = turn->behind)
+        if (turn->fiber == fiber) return true;
+    return false;
+}
+
+// The connection with the fewest exchanges, an open one first; NULL if none takes the exchange.
+static struct memcached_connection *best_connection(const struct memcached_server *server,
+                                                    const struct exchange *exchange)
+{
+    struct memcached_connection *best = NULL;
+    for (struct memcached_connection *other = server->connections; other; other = other->next) {
+        if (!connection_has_room(other) || !connection_serves(other, exchange)) continue;
+        if (!best || (other->open == best->open ? other->places < best->places : other->open)) best = other;
+    }
+    if (!best || among(&best->line.turns, exchange->turn.fiber) || among(&best->coming, exchange->turn.fiber))
+        return NULL;
+    return best;
+}
+
+// ---- to open one
+
+static void share(struct memcached_connection *connection, bool shared)
+{
+    stream_set_resumable(connection->stream, shared);
+    stream_set_shared(connection->stream, shared);
+}
+
+// Returns false in a child of a fork that was made meanwhile, whose books are others.
+static bool open_connection(struct exchange *exchange)
+{
+    struct memcached_connection *connection = exchange->connection;
+    connection->opener = exchange;
+    memcached_lease_begin(&exchange->lease, exchange->until, connection->proof_wanted);
+    if (exchange->forks != fork_count()) {
+        exchange->connection = NULL;
+        memcached_lease_end(&exchange->lease, true);
+        return false;
+    }
+    VALUE object = memcached_lease_stream(&exchange->lease);
+    connection->stream = stream_of(object);
+    connection->lease = exchange->lease;
+    exchange->lease.held.permit = false;
+    RB_OBJ_WRITTEN(connection->server->pool.semaphore.self, Qundef, object);
+    connection->opener = NULL;
+    connection->open = true;
+    connection->proven = connection->proof_wanted;
+    // Requests would have to begin and end with TLS's records: see shard.c.
+    if (stream_encrypted(connection->stream)) {
+        connection->server->encrypted = true;
+        connection->loop = NULL;
+    }
+    share(connection, true);
+    stream_turn_leave(&exchange->turn);
+    stream_turns_wake_all(&connection->coming);
+    RB_GC_GUARD(object);
+    return true;
+}
+
+// Whoever is first opens the connection; the next one does if that fails. Returns whether the exchange has its place.
+static bool connection_await(struct exchange *exchange)
+{
+    struct memcached_connection *connection = exchange->connection;
+    struct resource_pool *pool = &connection->server->pool;
+    deadline_t limit = deadline_in(pool->wait_span);
+    if (exchange->until < limit) limit = exchange->until;
+    while (!connection->open) {
+        if (!connection->opener) return open_connection(exchange);
+        if (limit != DEADLINE_NEVER && limit <= deadline_now()) memcached_refuse_late(connection->server);
+        stream_turn_sleep(&exchange->turn, pool->semaphore.self, limit);
+        if (exchange->forks != fork_count()) {
+            exchange->connection = NULL; // the parent's
+            return false;
+        }
+    }
+    stream_turn_leave(&exchange->turn);
+    return connection_serves(connection, exchange);
+}
+
+void memcached_connection_enter(struct exchange *exchange)
+{
+    for (;;) {
+        struct memcached_server *server = memcached_server_of(exchange->server);
+        struct memcached_connection *connection = NULL;
+        struct loop *loop = server->encrypted ? NULL : exchange->loop;
+        int state = 0;
+        exchange->forks = fork_count();
+        exchange->turn = (struct stream_turn){.loop = loop, .fiber = rb_fiber_current()};
+        if (loop && resource_pool_room(&server->pool) <= 0) {
+            call_in(server);
+            connection = best_connection(server, exchange);
+        }
+        if (!connection) connection = connection_new(server, loop);
+        connection->places++;
+        exchange->connection = connection;
+        if (connection->open) return;
+        if (!exchange->again) connection->proof_wanted = true;
+        stream_turn_stand(&connection->coming, &exchange->turn);
+        if (connection_await(exchange)) return;
+        memcached_connection_leave(exchange, &state);
+        if (state) rb_jump_tag(state);
+    }
+}
+
+struct ending {
+    struct lease lease;
+    bool in_sync;
+};
+
+static VALUE end_connection(VALUE argument)
+{
+    struct ending *ending = (struct ending *)argument;
+    memcached_lease_end(&ending->lease, ending->in_sync);
+    return Qnil;
+}
+
+void memcached_connection_leave(struct exchange *exchange, int *state)
+{
+    struct memcached_connection *connection = exchange->connection;
+    if (!connection || exchange->forks != fork_count()) return;
+    exchange->connection = NULL;
+    bool lost = memcached_connection_lost(connection);
+    if (connection->opener == exchange) connection->opener = NULL;
+    stream_line_leave(&connection->line, &exchange->turn, lost);
+    if (!connection->open) stream_turns_wake_first(&connection->coming);
+    if (--connection->places) return;
+    struct ending ending = {connection->lease, connection->line.asked == connection->line.answered};
+    if (connection->open) {
+        share(connection, false);
+        stream_bound(connection->stream, DEADLINE_NEVER);
+    }
+    connection_drop(connection);
+    protect_next(end_connection, (VALUE)&ending, state);
+}
