@@ -83,9 +83,10 @@ static bool connection_serves(const struct memcached_connection *connection, con
            (exchange->again || connection->proven) && !memcached_connection_lost(connection);
 }
 
+// A large value, of which a part has come, would delay whoever comes now.
 static bool connection_has_room(const struct memcached_connection *connection)
 {
-    return connection->places < MOST && !connection->full && !connection->called_in;
+    return connection->places < MOST && !connection->rest && !connection->full && !connection->called_in;
 }
 
 // A trap handler that runs in a fiber's wait would wait for that fiber.
