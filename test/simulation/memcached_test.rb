@@ -39,8 +39,8 @@ class SimulatedMemcachedTest < Minitest::Test
 
     NAMES = %w[one.example two.example three.example].freeze
     PORT = 11_211
-    TASKS = 8
-    PLACES = 2
+    TASKS = (4..24) # more than there are connections: they share these
+    PLACES = (1..2)
     OPERATIONS = %i[get get get set set set_multi get_multi delete count count add append pipeline fetch].freeze
     KEYS = Array.new(8) { |n| "k#{n}" }.freeze
     LONG = "." * 40_000 # is sent without a copy
@@ -59,7 +59,7 @@ class SimulatedMemcachedTest < Minitest::Test
     # @return [Hash{Symbol => Integer}] how operations ended
     def run
       before = descriptor_count
-      @cache = Heddle::Memcached.new(NAMES, pool: PLACES, timeout: @healthy ? 60 : draw(0.3..3.0), failures: draw(1..3),
+      @cache = Heddle::Memcached.new(NAMES, pool: draw(PLACES), timeout: @healthy ? 60 : draw(0.3..3.0), failures: draw(1..3),
         failover: draw < 0.7, max_retry_after: 8)
       @hosts = NAMES.to_h { |name| [name, @world.host(name) { |host| start(host) }] }
       NAMES.each { |name| @world.link(name, **@link) }
@@ -99,7 +99,7 @@ class SimulatedMemcachedTest < Minitest::Test
 
     def among_interrupts
       ended = Hash.new(0)
-      @tasks = Array.new(TASKS) { Heddle.spawn { turns(ended) } }
+      @tasks = Array.new(draw(TASKS)) { Heddle.spawn { turns(ended) } }
       interrupters = [Heddle.spawn { loop { sleep(draw(0.0..4.0)) && one_of(@tasks).cancel } }]
       interrupters << Heddle.spawn { loop { trouble } } unless @healthy
       @tasks.each(&:wait)
