@@ -10,27 +10,6 @@ enum { MOST = 16 }; // exchanges on a connection: memcached turns to another one
 
 // ---- the server's connections
 
-void memcached_connections_mark(const struct memcached_connection *connections)
-{
-    for (; connections; connections = connections->next)
-        rb_gc_mark_movable(memcached_connection_object(connections));
-}
-
-void memcached_connections_compact(struct memcached_connection *connections)
-{
-    for (; connections; connections = connections->next)
-        connections->lease.held.resource.object = rb_gc_location(memcached_connection_object(connections));
-}
-
-void memcached_connections_free(struct memcached_connection *connections)
-{
-    while (connections) {
-        struct memcached_connection *next = connections->next;
-        xfree(connections);
-        connections = next;
-    }
-}
-
 static struct memcached_connection *connection_new(struct memcached_server *server, struct loop *loop)
 {
     struct memcached_connection *connection = server->spare;

@@ -43,9 +43,4 @@ static inline bool memcached_connection_lost(const struct memcached_connection *
     return connection->open && stream_is_closed(memcached_connection_object(connection));
 }
 
-// ---- for the server's object
-void memcached_connections_mark(const struct memcached_connection *connections);
-void memcached_connections_compact(struct memcached_connection *connections);
-void memcached_connections_free(struct memcached_connection *connections);
-
 #endif

@@ -214,7 +214,8 @@ static void note_failure(struct exchange *exchange, int *state)
     struct memcached_connection *connection = exchange->connection;
     exchange->interrupted = !connection->open && memcached_lease_interrupted(&exchange->lease);
     if (!connection->open) return;
-    exchange->sent = exchange->writing || (exchange->turn.asked && stream_sent(connection->stream) > exchange->turn.begins);
+    exchange->sent =
+        exchange->writing || (exchange->turn.asked && stream_sent(connection->stream) > exchange->turn.begins);
     exchange->interrupted = stream_was_interrupted(memcached_connection_object(connection));
     if (memcached_connection_lost(connection)) {
         exchange->known = connection->failed;

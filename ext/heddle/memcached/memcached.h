@@ -16,14 +16,14 @@
 struct memcached_connection;
 
 struct memcached_server {
-    struct resource_pool pool; // first; of streams
-    int64_t connect_span;      // nanoseconds to connect, if less than the exchange's time
-    uint32_t opaque;           // of the last request
-    bool troubled;             // the last exchange failed: see lib/heddle/memcached/server.rb
+    struct resource_pool pool;                        // first; of streams
+    int64_t connect_span;                             // nanoseconds to connect, if less than the exchange's time
+    uint32_t opaque;                                  // of the last request
+    bool troubled;                                    // the last exchange failed: see lib/heddle/memcached/server.rb
     struct memcached_connection *connections, *spare; // of exchanges, and records for reuse
     unsigned forks;                                   // of the process whose connections these are
     bool encrypted;                                   // by TLS
-    bool abandoned;            // a probe of whether the server is up again has ended without an answer
+    bool abandoned; // a probe of whether the server is up again has ended without an answer
 };
 
 struct lease {

@@ -10,22 +10,33 @@ static void memcached_server_mark(void *pointer)
 {
     const struct memcached_server *server = pointer;
     resource_pool_mark(pointer); // its first member
-    memcached_connections_mark(server->connections);
+    for (const struct memcached_connection *each = server->connections; each; each = each->next)
+        rb_gc_mark_movable(memcached_connection_object(each));
 }
 
 static void memcached_server_compact(void *pointer)
 {
     const struct memcached_server *server = pointer;
     resource_pool_compact(pointer);
-    memcached_connections_compact(server->connections);
+    for (struct memcached_connection *each = server->connections; each; each = each->next)
+        each->lease.held.resource.object = rb_gc_location(memcached_connection_object(each));
+}
+
+static void free_records(struct memcached_connection *connection)
+{
+    while (connection) {
+        struct memcached_connection *next = connection->next;
+        xfree(connection);
+        connection = next;
+    }
 }
 
 static void memcached_server_release(void *pointer)
 {
     struct memcached_server *server = pointer;
     resource_pool_free(&server->pool);
-    memcached_connections_free(server->connections);
-    memcached_connections_free(server->spare);
+    free_records(server->connections);
+    free_records(server->spare);
     xfree(server);
 }
 

@@ -30,8 +30,8 @@ struct stream_turn {
 };
 
 struct stream_line {
-    struct stream_turns turns; // those who wait for their replies
-    uint64_t asked, answered;  // requests that were written, and those whose replies were read
+    struct stream_turns turns;  // those who wait for their replies
+    uint64_t asked, answered;   // requests that were written, and those whose replies were read
     struct stream_turn *sender; // is about to send what all have written
 };
 
