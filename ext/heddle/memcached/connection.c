@@ -3,7 +3,6 @@
 #include "memcached/connection.h"
 
 #include "os/fork.h"
-#include "protect.h"
 #include "scope/deadline_scope.h"
 
 enum { MOST = 16 }; // exchanges on a connection: memcached turns to another one after 20 requests
@@ -122,7 +121,7 @@ static bool open_connection(struct exchange *exchange)
         connection->server->encrypted = true;
         connection->loop = NULL;
     }
-    share(connection, true);
+    if (connection->loop) share(connection, true);
     stream_turn_leave(&exchange->turn);
     stream_turns_wake_all(&connection->coming);
     RB_GC_GUARD(object);
@@ -149,18 +148,28 @@ static bool connection_await(struct exchange *exchange)
     return connection_serves(connection, exchange);
 }
 
+// Another connection of the pool comes first. Returns NULL if there is one, or if none is to be shared.
+static struct memcached_connection *shared_connection(struct memcached_server *server, const struct exchange *exchange)
+{
+    long room = resource_pool_room(&server->pool);
+    if (room > 1) server->crowded = false;
+    if (room > 0) return NULL;
+    server->crowded = true;
+    call_in(server);
+    return best_connection(server, exchange);
+}
+
 void memcached_connection_enter(struct exchange *exchange)
 {
     for (;;) {
-        struct memcached_server *server = memcached_server_of(exchange->server);
+        struct memcached_server *server = memcached_server_now(memcached_lease_server(&exchange->lease));
         struct memcached_connection *connection = NULL;
         struct loop *loop = server->encrypted ? NULL : exchange->loop;
-        int state = 0;
-        exchange->forks = fork_count();
-        exchange->turn = (struct stream_turn){.loop = loop, .fiber = rb_fiber_current()};
-        if (loop && resource_pool_room(&server->pool) <= 0) {
-            call_in(server);
-            connection = best_connection(server, exchange);
+        exchange->forks = server->forks;
+        exchange->turn = (struct stream_turn){.loop = loop};
+        if (loop) {
+            exchange->turn.fiber = rb_fiber_current();
+            connection = shared_connection(server, exchange);
         }
         if (!connection) connection = connection_new(server, loop);
         connection->places++;
@@ -169,38 +178,25 @@ void memcached_connection_enter(struct exchange *exchange)
         if (!exchange->again) connection->proof_wanted = true;
         stream_turn_stand(&connection->coming, &exchange->turn);
         if (connection_await(exchange)) return;
-        memcached_connection_leave(exchange, &state);
-        if (state) rb_jump_tag(state);
+        memcached_connection_leave(exchange);
     }
 }
 
-struct ending {
-    struct lease lease;
-    bool in_sync;
-};
-
-static VALUE end_connection(VALUE argument)
-{
-    struct ending *ending = (struct ending *)argument;
-    memcached_lease_end(&ending->lease, ending->in_sync);
-    return Qnil;
-}
-
-void memcached_connection_leave(struct exchange *exchange, int *state)
+void memcached_connection_leave(struct exchange *exchange)
 {
     struct memcached_connection *connection = exchange->connection;
     if (!connection || exchange->forks != fork_count()) return;
     exchange->connection = NULL;
-    bool lost = memcached_connection_lost(connection);
     if (connection->opener == exchange) connection->opener = NULL;
-    stream_line_leave(&connection->line, &exchange->turn, lost);
+    stream_line_leave(&connection->line, &exchange->turn, memcached_connection_lost(connection));
     if (!connection->open) stream_turns_wake_first(&connection->coming);
     if (--connection->places) return;
-    struct ending ending = {connection->lease, connection->line.asked == connection->line.answered};
+    struct lease lease = connection->lease;
+    bool in_sync = connection->line.asked == connection->line.answered;
     if (connection->open) {
-        share(connection, false);
+        if (connection->loop) share(connection, false);
         stream_bound(connection->stream, DEADLINE_NEVER);
     }
     connection_drop(connection);
-    protect_next(end_connection, (VALUE)&ending, state);
+    memcached_lease_end(&lease, in_sync);
 }

@@ -29,8 +29,8 @@ struct memcached_connection {
 // that others use, if the exchange may share. Waits as memcached_lease_begin does, and raises what that does.
 void memcached_connection_enter(struct exchange *exchange);
 
-// Gives the place back, and with the last one the connection to the pool. `state` as for protect_next.
-void memcached_connection_leave(struct exchange *exchange, int *state);
+// Gives the place back, and with the last one the connection to the pool, which may raise: at its end.
+void memcached_connection_leave(struct exchange *exchange);
 
 static inline VALUE memcached_connection_object(const struct memcached_connection *connection)
 {

@@ -24,7 +24,7 @@ static void ask(struct exchange *exchange)
     struct memcached_connection *connection = exchange->connection;
     struct memcached_server *server = connection->server;
     VALUE object = memcached_connection_object(connection);
-    struct stream *stream = stream_of(object);
+    struct stream *stream = connection->stream;
     uint64_t begins = stream_written(stream);
     exchange->request.opaque = ++server->opaque;
     stream_bound(stream, exchange->until); // for a large value, which may wait: then nobody else is here
@@ -33,7 +33,7 @@ static void ask(struct exchange *exchange)
     exchange->writing = false;
     exchange->lease.had = true;
     stream_line_send(&connection->line, &exchange->turn, stream,
-                     connection->loop && resource_pool_room(&server->pool) <= 0);
+                     connection->loop && server->crowded && resource_pool_room(&server->pool) <= 0);
     RB_GC_GUARD(object);
 }
 
@@ -160,7 +160,6 @@ static void read_reply(struct exchange *exchange)
     struct memcached_reply *reply = &exchange->reply;
     bool in_sync = true;
     VALUE object = memcached_connection_object(connection);
-    stream_of(object); // raises for a closed stream
     stream_bound(stream, exchange->until);
     while (stream_line_next(line) != exchange->turn.number)
         drop_reply(connection);
@@ -190,6 +189,7 @@ static VALUE attempt(VALUE argument)
     ask(exchange);
     await_turn(exchange);
     if (!exchange->turn.answered) read_reply(exchange);
+    memcached_connection_leave(exchange);
     return Qnil;
 }
 
@@ -201,9 +201,11 @@ static VALUE poison(VALUE connection)
     return Qnil;
 }
 
-static VALUE end_lease(VALUE argument)
+static VALUE leave(VALUE argument)
 {
-    memcached_lease_end(&((struct exchange *)argument)->lease, false);
+    struct exchange *exchange = (struct exchange *)argument;
+    memcached_connection_leave(exchange);
+    memcached_lease_end(&exchange->lease, false); // of one that has not opened its connection
     return Qnil;
 }
 
@@ -226,12 +228,12 @@ static void note_failure(struct exchange *exchange, int *state)
     if (exchange->writing) protect_next(poison, (VALUE)connection, state);
 }
 
+// However it has failed.
 static void end_attempt(struct exchange *exchange, int *state)
 {
     bool current = exchange->connection && exchange->forks == fork_count();
-    if (*state && current) note_failure(exchange, state);
-    memcached_connection_leave(exchange, state);
-    if (exchange->lease.held.permit) protect_next(end_lease, (VALUE)exchange, state);
+    if (current) note_failure(exchange, state);
+    protect_next(leave, (VALUE)exchange, state);
 }
 
 static bool memcached_is_a(VALUE error, VALUE klass)
@@ -298,8 +300,8 @@ void memcached_exchange_run(struct exchange *exchange)
         VALUE before = rb_errinfo();
         int state = 0;
         rb_protect(attempt, (VALUE)exchange, &state);
-        end_attempt(exchange, &state);
         if (!state) break;
+        end_attempt(exchange, &state);
         VALUE error = rb_errinfo();
         if (!memcached_is_failure(error) || !exchange->lease.had ||
             memcached_failed_by_caller(&exchange->lease, exchange->interrupted, error)) {
@@ -314,6 +316,6 @@ void memcached_exchange_run(struct exchange *exchange)
                                ? memcached_route(exchange->client, exchange->self, exchange->key)
                                : memcached_recover(exchange->self, exchange->server, error, exchange->key, again);
     }
-    if (memcached_server_of(exchange->server)->troubled) rb_funcall(exchange->server, rb_intern("recovered"), 0);
+    if (memcached_lease_server(&exchange->lease)->troubled) rb_funcall(exchange->server, rb_intern("recovered"), 0);
     if (!NIL_P(exchange->error)) rb_exc_raise(exchange->error);
 }

@@ -23,6 +23,7 @@ struct memcached_server {
     struct memcached_connection *connections, *spare; // of exchanges, and records for reuse
     unsigned forks;                                   // of the process whose connections these are
     bool encrypted;                                   // by TLS
+    bool crowded;                                     // exchanges wait for others, or share their connections
     bool abandoned; // a probe of whether the server is up again has ended without an answer
 };
 
@@ -50,6 +51,9 @@ static inline VALUE memcached_lease_stream(const struct lease *lease)
 }
 
 struct memcached_server *memcached_server_of(VALUE object);
+
+// The same server; perhaps in a child of a fork that was made meanwhile.
+struct memcached_server *memcached_server_now(struct memcached_server *server);
 
 // Lends a connection. Opens one if none is idle and the limit allows it, otherwise waits for one; all of that until
 // `until`. `proven`: check the connection first, because the request must not be sent twice. Always call

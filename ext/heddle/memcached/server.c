@@ -104,12 +104,17 @@ static void forget_connections(struct memcached_server *server)
     }
 }
 
-struct memcached_server *memcached_server_of(VALUE object)
+struct memcached_server *memcached_server_now(struct memcached_server *server)
 {
-    struct memcached_server *server = rb_check_typeddata(object, &memcached_server_type);
-    if (server->forks != fork_count()) forget_connections(server);
+    if (server->forks == fork_count()) return server;
+    forget_connections(server);
     resource_pool_enter(&server->pool);
     return server;
+}
+
+struct memcached_server *memcached_server_of(VALUE object)
+{
+    return memcached_server_now(rb_check_typeddata(object, &memcached_server_type));
 }
 
 // ---- lending
