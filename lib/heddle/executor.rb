@@ -5,7 +5,7 @@ require_relative "core/required_gem"
 %w[concurrent/errors concurrent/executor/executor_service].each do |path|
   Heddle::RequiredGem.load(path, "Heddle::Executor", "concurrent-ruby, 1.1 or later")
 end
-require_relative "executor/worker"
+require_relative "core/loop_thread"
 
 module Heddle
   # An executor of concurrent-ruby that runs each posted block as a task, on one thread with a loop: for futures,
@@ -206,7 +206,7 @@ module Heddle
     # Called by a worker that has room.
     #
     # @api private
-    # @return [Array, nil] a block and its arguments
+    # @return [Array, nil] a block and its arguments, for {#perform}
     def take(worker)
       @lock.synchronize do
         next if (running = self.running) >= @max_length || @queue.empty?
@@ -228,7 +228,7 @@ module Heddle
     end
 
     # @api private
-    def queue? = !@queue.empty?
+    def attend?(worker) = worker.idle? || queue?
 
     # Called by a worker that runs nothing: whether its thread is to end. If so, the executor no longer
     # knows the worker.
@@ -243,10 +243,25 @@ module Heddle
       end
     end
 
+    # @api private
+    def perform(block, arguments)
+      block.call(*arguments)
+    end
+
+    # @api private
+    def failed(error)
+      log(error.is_a?(StandardError) ? DEBUG : ERROR, error)
+    end
+
+    # @api private
+    def thread_failed(error)
+      log(ERROR, error)
+    end
+
     # Called at the end of a worker's thread, however it ends.
     #
     # @api private
-    def worker_ended(worker)
+    def thread_ended(worker)
       @lock.synchronize do
         remove(worker)
         start_worker if @state != :shutdown && @workers.empty? && !@queue.empty?
@@ -256,6 +271,8 @@ module Heddle
     end
 
     private
+
+    def queue? = !@queue.empty?
 
     # Sets the state that depends on the process.
     def begin_here
@@ -297,7 +314,9 @@ module Heddle
     # Call this under the lock. Neither Thread#raise nor Thread#kill may interrupt between the start of the worker's
     # thread and the worker's entry in the list. Nothing in the mask waits.
     def start_worker
-      Thread.handle_interrupt(Object => :never) { @workers << Worker.new(self, (@max_length.to_f / @threads).ceil) }
+      limit = (@max_length.to_f / @threads).ceil
+      thread_name = [@name, "heddle executor"].compact.join(" ")
+      Thread.handle_interrupt(Object => :never) { @workers << LoopThread.new(self, limit, thread_name) }
     end
 
     # Call this under the lock.
