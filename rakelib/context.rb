@@ -17,6 +17,7 @@ class Context
     "keep_alive" => "unmodified callers of Net::HTTP reuse connections and TLS sessions",
     "memcached" => "Heddle's own client, its options and errors; Rails' cache store",
     "databases" => "clients for MySQL, MariaDB, PostgreSQL, SQLite, ODBC; ActiveRecord, Sequel, pg and mysql2",
+    "puma" => "Rails on Puma: hundreds of requests at once in one thread",
     "jobs" => "Sidekiq's jobs on fibers, with deadlines and limits",
     "executors_and_limits" => "concurrent-ruby's work as tasks, semaphores and pools, limits for all processes",
     "streams" => "sockets with deadlines, for clients of your own",

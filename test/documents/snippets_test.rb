@@ -41,6 +41,7 @@ class SnippetsTest < Minitest::Test
     "executors_and_limits: Semaphores and pools of resources 1" => %w[redis-client],
     "executors_and_limits: Limits for all processes 1" => %w[redis-client],
     "memcached: Rails 1" => %w[activesupport],
+    "puma: Rails on Puma 1" => %w[puma],
     "databases: ActiveRecord 1" => %w[activerecord],
     "databases: mysql2 and pg 1" => %w[mysql2 pg],
     "databases: ODBC 1" => %w[heddle-odbc],
@@ -67,6 +68,16 @@ class SnippetsTest < Minitest::Test
     require "heddle"; require "net/http"
     config = Struct.new(:cache_store).new
     url = ENV.fetch("PAGE", nil)
+  RUBY
+
+  PUMA = <<~RUBY
+    require "heddle/puma"
+    extend Heddle::PumaSupport::Settings::OfDSL
+    @options = {}
+    def plugin(*) = nil
+    def threads(*) = nil
+    def workers(*) = nil
+    def preload_app! = nil
   RUBY
 
   READERS = {
@@ -173,6 +184,8 @@ class SnippetsTest < Minitest::Test
       p cache.get("key"), cache.get("page")
     AFTER
     "memcached: Instead of dalli 1" => Reader.new(%(require "heddle"), "", "1\n"),
+    "puma: Rails on Puma 1" =>
+      Reader.new(RAILS + PUMA, "p @options[:heddle_fibers], config.active_support.isolation_level", "200\n:fiber\n"),
     "memcached: Rails 1" => Reader.new(RAILS, <<~AFTER, "2\n"),
       store = ActiveSupport::Cache.lookup_store(*config.cache_store); store.write("two", 2); p store.read("two")
     AFTER

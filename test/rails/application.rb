@@ -110,6 +110,11 @@ class RailsApplication < Servers::Server
           render json: Current.user.to_json
         end
 
+        def waiting
+          3.times { sleep(0.05) && Item.pluck(:name) }
+          render json: seen("waiting")
+        end
+
         def pool
           render json: ApplicationRecord.connection_pool.stat
         end
@@ -197,4 +202,19 @@ class RailsApplication < Servers::Server
   end
 
   def ready? = answers?("GET /pool HTTP/1.0\r\n\r\n", /\AHTTP\S+ 200 /)
+
+  # On Puma with plugin :heddle: each request is a task of one thread.
+  class OnFibers < RailsApplication
+    CONFIGURATION = "plugin :heddle\nheddle fibers: 100\nthreads 1, 1\n"
+    private_constant :CONFIGURATION
+
+    private
+
+    def prepare
+      super
+      File.write(File.join(dir, "config/puma.rb"), CONFIGURATION)
+    end
+
+    def command = super - ["--threads", "#{THREADS}:#{THREADS}"] + ["--config", "#{dir}/config/puma.rb"]
+  end
 end

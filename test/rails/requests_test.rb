@@ -21,7 +21,11 @@ class RailsRequestsTest < Minitest::Test
 
   class << self
     # One for all tests.
-    def app = @app ||= RailsApplication.new.start.tap { |app| Minitest.after_run { app.stop } }
+    def app = @app ||= application.start.tap { |app| Minitest.after_run { app.stop } }
+
+    private
+
+    def application = RailsApplication.new
   end
 
   def test_state
@@ -98,5 +102,29 @@ class RailsRequestsTest < Minitest::Test
   def assert_empty_pool
     wait_until(what: "the ends of all requests") { @app.get("pool")["busy"] <= 1 }
     assert_equal 0, @app.get("pool")["dead"]
+  end
+end
+
+# The same application where each request is a task, by plugin :heddle.
+class RailsRequestsOnFibersTest < RailsRequestsTest
+  mode :fiber
+
+  class << self
+    private
+
+    def application = RailsApplication::OnFibers.new
+  end
+
+  # They take fifteen seconds one after another, and four on four threads. There are twenty connections.
+  def test_a_hundred_requests_wait_at_once
+    expected = Array.new(100) { |i| [["two"], "two", "writing", "user #{i}", %w[Tokyo Berlin UTC][i % 3]] }
+    answers = assert_within(4, at_least: 0.15) do
+      clients = expected.map do |_, shard, _, user, zone|
+        in_background { @app.get("waiting", shard: shard, user: user, zone: zone) }
+      end
+      clients.map(&:value)
+    end
+    assert_equal expected, answers
+    assert_empty_pool
   end
 end

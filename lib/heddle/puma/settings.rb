@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+module Heddle
+  module PumaSupport
+    # What `heddle` sets in Puma's configuration.
+    module Settings
+      # @return [Numeric] seconds without a switch of fibers after which a request is reported
+      STALL = 1
+
+      # Methods of Puma::DSL, for `config/puma.rb`.
+      module OfDSL
+        # Runs each request as a task, on Puma's threads: as many as `threads` says, and one if it says nothing. Write
+        # `plugin :heddle` above.
+        #
+        # @param fibers [Integer] the most requests at once, on all threads of a process together
+        # @param stall [Numeric, nil] seconds: a request that computes for longer than this, so that no other request
+        #   of its thread can run, is logged with its stack; nil for no such report
+        # @return [void]
+        # @raise [ArgumentError] for a number that is not positive
+        def heddle(fibers:, stall: STALL)
+          Settings.check("fibers", fibers, Integer)
+          Settings.check("stall", stall, Numeric) unless stall.nil?
+
+          @options[:heddle_fibers] = fibers
+          @options[:heddle_stall] = stall
+        end
+      end
+
+      class << self
+        # Has Puma take the fibers for its threads: in its statistics, and where it asks how busy a worker is.
+        #
+        # @api private
+        # @param launcher [Puma::Launcher]
+        # @return [void]
+        def apply(launcher)
+          options = launcher.options
+          fibers = options[:heddle_fibers]
+          raise ArgumentError, "plugin :heddle needs the line `heddle fibers: 200` in config/puma.rb" unless fibers
+
+          threads = options[:heddle_threads] = threads_of(options)
+          options[:min_threads] = 0
+          options[:max_threads] = fibers
+          launcher.log_writer.log("* Heddle #{VERSION}: up to #{fibers} requests at once, as tasks on #{threads} " \
+            "#{(threads == 1) ? "thread" : "threads"} (Puma's \"threads\" are requests)")
+        end
+
+        # @api private
+        def check(name, value, type)
+          return if value.is_a?(type) && value.positive?
+
+          wanted = (type == Integer) ? "an Integer of 1 or more" : "a number of seconds above 0"
+          raise ArgumentError, "heddle: #{name} must be #{wanted}, not #{value.inspect}"
+        end
+
+        private
+
+        # Puma's own default is meant for requests that each have a thread.
+        def threads_of(options)
+          chosen = options.user_options[:max_threads] || options.file_options[:max_threads]
+          chosen ||= options.default_options[:max_threads] if options.default_options[:max_threads] != PUMAS_DEFAULT
+          chosen || 1
+        end
+      end
+
+      PUMAS_DEFAULT = ::Puma::Configuration::DEFAULTS[:max_threads]
+      private_constant :PUMAS_DEFAULT
+    end
+
+    # ActiveSupport keeps attributes of the current request by thread, unless it is told to keep them by fiber.
+    #
+    # @api private
+    # @raise [ArgumentError] for the former
+    def self.check_isolation
+      return unless defined?(::ActiveSupport::IsolatedExecutionState)
+      return if ::ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
+
+      raise ArgumentError, "heddle: requests on fibers would share ActiveSupport's current attributes and " \
+        "ActiveRecord's connections. Write config.active_support.isolation_level = :fiber in config/application.rb " \
+        "(without Rails: ActiveSupport::IsolatedExecutionState.isolation_level = :fiber)"
+    end
+  end
+end

@@ -1,0 +1,285 @@
+# frozen_string_literal: true
+
+require_relative "../core/loop_thread"
+require_relative "../jobs/stall_watch"
+
+module Heddle
+  module PumaSupport
+    # A pool of Puma's in which tasks stand for threads: what Puma counts, waits for and reports as its threads are the
+    # requests that run. They run on a few threads with a loop each.
+    #
+    # A task exists while it serves. `@spawned` counts the tasks that run and those that are about to begin; the latter
+    # are `@waiting`, of which each will take a request from `@todo`.
+    #
+    # @api private
+    class TaskPool < ::Puma::ThreadPool
+      ForceShutdown = ::Puma::ThreadPool::ForceShutdown
+      # Seconds for tasks that are cancelled, of a request or left behind by one, before their thread is killed.
+      GRACE = 1
+      # Seconds between two looks at whether a request computes.
+      INTERVAL = 0.05
+
+      # What Puma asks of a thread of its pool while that handles a request. Its extra threads for requests that wait
+      # ("io threads") are for pools of few threads.
+      class Processor
+        def mark_as_io_thread! = nil
+
+        def marked_as_io_thread? = false
+      end
+      PROCESSOR = Processor.new.freeze
+      private_constant :ForceShutdown, :GRACE, :INTERVAL, :Processor, :PROCESSOR
+
+      # @return [String] of the tasks
+      attr_reader :name
+
+      def initialize(name, options = {}, **rest, &block)
+        PumaSupport.check_isolation
+        @loops = []
+        @forceable = {}.compare_by_identity # tasks in {#with_force_shutdown}, with the error that was raised in them
+        super
+        Compatibility.check_state(self)
+        @arguments = (block.arity == 2) ? [PROCESSOR] : [] # of the block, before the client
+        @delay = options[:wait_for_less_busy_worker] if (options[:workers] || 0) > 1
+        @stall = options[:heddle_stall]
+        @log = options[:log_writer]
+        with_mutex { options[:heddle_threads].times { start_loop } }
+      end
+
+      # The next request of a connection is a task of its own, so that it begins behind those that are ready.
+      def waiting = 0
+
+      # A request that ends as the pool shuts down may have read the next one of its connection.
+      def <<(client)
+        with_mutex do
+          next super unless @shutdown && Task.current
+
+          @todo << client
+          self
+        end
+      end
+
+      # Called by the thread that accepts connections. While this process computes, or has a request that has not begun,
+      # another one may be idle.
+      #
+      # @param seconds [Numeric, nil] the most to wait
+      def wait_for_less_busy_worker(seconds)
+        return unless seconds && seconds > 0
+
+        deadline = Clock.now + seconds
+        with_mutex do
+          while !@shutdown && busy? && (left = deadline - Clock.now) > 0
+            @not_full.wait(@mutex, left)
+          end
+        end
+      end
+
+      # Called by the thread that accepts connections; Puma 7.1 and later have no method for the wait above.
+      def wait_while_out_of_band_running
+        super
+        wait_for_less_busy_worker(@delay)
+      end
+
+      # Puma's own marks the thread, which other requests share.
+      def with_force_shutdown
+        task = Task.current
+        @shutdown_mutex.synchronize do
+          raise ForceShutdown if @force_shutdown
+
+          @forceable[task] = nil
+        end
+        yield
+      ensure
+        @shutdown_mutex.synchronize do
+          error = @forceable.delete(task)
+          task.withdraw(error) if error
+        end
+      end
+
+      # @param timeout [Numeric] seconds until ForceShutdown is raised in requests; -1 for never
+      def shutdown(timeout = -1)
+        loops = with_mutex do
+          @shutdown = true
+          @not_full.broadcast
+          [@auto_trim, @reaper].each { |automaton| automaton&.stop }
+          @loops.each(&:wake).dup
+        end
+        return loops.each { |it| it.thread.join } if timeout == -1
+        return if joined?(loops, timeout)
+
+        force_shutdown
+        return if joined?(loops, @shutdown_grace_time) { interrupt_computing(loops) }
+
+        loops.each(&:kill)
+        return if joined?(loops, GRACE)
+
+        loops.each { |it| it.thread.kill }
+        joined?(loops, GRACE)
+      end
+
+      # The methods that follow are those of the owner of a {LoopThread}.
+
+      # @return [Numeric] seconds
+      def grace = GRACE
+
+      # @return [nil] a thread without a request stays
+      def idletime = nil
+
+      # @return [Array, nil] what {#perform} takes
+      def take(thread)
+        thread.scheduler.yield # tasks that are ready go on before another request begins
+        with_mutex do
+          next if @waiting.zero?
+
+          @waiting -= 1
+          thread.took
+          work = [@todo.shift]
+          @not_full.signal if @todo.empty?
+          work
+        end
+      end
+
+      def give_back(thread, work)
+        with_mutex do
+          thread.gave_back
+          @waiting += 1
+          rest = Array.new(@todo.size) { @todo.shift } # an Array, or a Queue
+          [*work, *rest].each { |client| @todo << client }
+        end
+      end
+
+      # A request that may begin has woken a thread; one that waited for room does, as it takes the place of another.
+      def attend?(thread) = @shutdown && thread.idle?
+
+      # With its last request a thread ends, and cancels the tasks that requests have left behind.
+      def dismiss?(thread, _idle)
+        thread.kill if with_mutex { @shutdown && @todo.empty? }
+        false
+      end
+
+      def perform(client)
+        served = @block.call(*@arguments, client)
+      ensure
+        Heddle.unlimited_shield { ended(served) }
+      end
+
+      def failed(error)
+        warn "Error reached top of thread-pool: #{error.message} (#{error.class})"
+      end
+
+      def thread_failed(error)
+        warn "heddle: the requests of a thread were cancelled: #{error.full_message(highlight: false)}"
+      end
+
+      def thread_ended(thread)
+        trigger_before_thread_exit_hooks
+        with_mutex do
+          @loops.delete(thread)
+          start_loop unless @shutdown # it was killed
+        end
+      rescue ThreadError
+        nil # the process ends, and no thread starts any more
+      end
+
+      private
+
+      # Call this under the lock. Nothing in the mask waits.
+      def start_loop
+        trigger_before_thread_start_hooks
+        name = format("puma %s tp %03i", @name, @loops.size + 1)
+        Thread.handle_interrupt(Object => :never) do
+          @loops << LoopThread.new(self, Float::INFINITY, name) { |thread| begin_loop(thread) }
+        end
+      end
+
+      # Called in the thread.
+      def begin_loop(thread)
+        Thread.current.puma_server = @server if @server
+        return unless @stall
+
+        Jobs::StallWatch.new(thread.scheduler, Thread.current, @stall) do |seconds, backtrace|
+          @log.log("! A request has kept the others of its thread waiting for #{seconds.round(1)} s, at\n    " \
+            "#{backtrace.join("\n    ")}")
+        end
+      end
+
+      # Called under the lock, for a request that may begin.
+      def spawn_thread
+        @spawned += 1
+        @waiting += 1
+        wake_a_loop
+      end
+
+      def wake_a_loop
+        thread = (@loops.size == 1) ? @loops.first : @loops.min_by { |it| [computes?(it) ? 1 : 0, it.running] }
+        thread&.wake
+      end
+
+      # Called at the end of a task, whose place another request takes, in a task of its own.
+      def ended(served)
+        with_mutex do
+          @out_of_band_pending = true if served
+          if @todo.size > @waiting
+            @waiting += 1
+            wake_a_loop
+          else
+            @spawned -= 1
+            @out_of_band_pending = false if @out_of_band_pending && @spawned.zero? && trigger_out_of_band_hook
+          end
+          @not_full.signal
+        end
+      end
+
+      # Call this under the lock.
+      def busy? = !@todo.empty? || @loops.all? { |thread| computes?(thread) }
+
+      # A loop whose tasks all wait sleeps in the kernel.
+      def computes?(thread) = !thread.thread.stop?
+
+      def joined?(loops, seconds)
+        deadline = Clock.now + seconds
+        until loops.none? { |it| it.thread.alive? }
+          left = deadline - Clock.now
+          return false if left <= 0
+
+          loops.find { |it| it.thread.alive? }&.thread&.join([left, INTERVAL].min)
+          yield if block_given?
+        end
+        true
+      end
+
+      def force_shutdown
+        @shutdown_mutex.synchronize do
+          @force_shutdown = true
+          @forceable.each_key do |task|
+            @forceable[task] = error = ForceShutdown.new
+            task.interrupt(error)
+          end
+        end
+      end
+
+      # A request that computes does not see its interruption, and keeps others from seeing theirs. A task computes if
+      # nothing else ran since the call before.
+      def interrupt_computing(loops)
+        @seen ||= {}.compare_by_identity
+        loops.each do |loop|
+          task = loop.scheduler&.tasks&.find { |it| Jobs::StallWatch.computing?(it) }
+          seen, @seen[loop] = @seen[loop], [task, *loop.scheduler&.statistics&.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
+          interrupt_now(loop.thread, task) if task && seen == @seen[loop]
+        end
+      rescue SchedulerClosed
+        nil
+      end
+
+      def interrupt_now(thread, task)
+        @shutdown_mutex.synchronize do
+          error = @forceable[task]
+          next if error.nil? || error.backtrace
+
+          task.withdraw(error)
+          thread.raise(error)
+        end
+      end
+    end
+    private_constant :TaskPool
+  end
+end

@@ -1,0 +1,129 @@
+# frozen_string_literal: true
+
+require "digest"
+
+# What the tests of Puma with plugin :heddle ask for, by path. Files of these names tell the tests what has happened.
+class Application
+  def call(env)
+    query = env["QUERY_STRING"].split("&").to_h { |pair| pair.split("=", 2) }
+    public_send(env["PATH_INFO"].delete_prefix("/").then { |name| name.empty? ? "index" : name }, env, query)
+  end
+
+  def index(_, _) = text("on #{Fiber.scheduler.class} #{Process.pid}")
+
+  # Waits several times, and answers with what it has kept in a local of its fiber, and who has been there before.
+  def waits(_, query)
+    File.write(query["mark"], "#{query["id"]}\n", mode: "a") if query["mark"]
+    before = Thread.current[:last]
+    Thread.current[:last] = query["id"]
+    query.fetch("count", "3").to_i.times { sleep(query.fetch("seconds", "0.05").to_f) }
+    text("#{Thread.current[:last]} after #{before.inspect} in #{Process.pid}")
+  end
+
+  # Waits for a file.
+  def held(_, query)
+    File.write("began-#{query["id"]}", "")
+    sleep(0.005) until File.exist?(query.fetch("until", "go"))
+    text("held #{query["id"]}")
+  end
+
+  def computes(_, query)
+    File.write("computes", Process.pid.to_s)
+    finish = now + query.fetch("seconds").to_f
+    nil while now < finish
+    text("computed")
+  ensure
+    File.write("computed", "#{$!.class}")
+  end
+
+  def sleeps(_, query)
+    File.write("sleeps-#{query["id"]}", "")
+    sleep
+  ensure
+    File.write("slept-#{query["id"]}", "#{$!.class}")
+  end
+
+  def upload(env, _)
+    body = env["rack.input"].read
+    text("#{body.bytesize} #{Digest::SHA256.hexdigest(body)}")
+  end
+
+  def large(_, query) = text("x" * query.fetch("size").to_i)
+
+  def fails(_, _) = raise("a fault of the application")
+
+  def hijacks(env, _)
+    io = env["rack.hijack"].call
+    Heddle.spawn do
+      io.write("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+      3.times { |i| sleep(0.02) && io.write("data: #{i}\n\n") }
+    ensure
+      io.close
+    end
+    [200, {}, []]
+  end
+
+  # Never ends by itself.
+  def subscribes(env, query)
+    io = env["rack.hijack"].call
+    Heddle.spawn do
+      io.write("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+      loop { io.write("data: tick\n\n") && sleep(0.02) }
+    rescue SystemCallError, IOError => error
+      File.write("left-#{query["id"]}", error.class.name)
+    ensure
+      File.write("unsubscribed-#{query["id"]}", "#{$!.class}")
+      io.close
+    end
+    [200, {}, []]
+  end
+
+  def hijacks_partly(_, _)
+    body = lambda do |io|
+      3.times { |i| sleep(0.02) && io.write("data: #{i}\n\n") }
+    ensure
+      io.close
+    end
+    [200, {"connection" => "close", "rack.hijack" => body}, []]
+  end
+
+  Stream = Struct.new(:name, :count) do
+    def each
+      count.times { |i| (i == 0 || sleep(0.02)) && yield("data: #{i}\n\n") }
+    ensure
+      File.write("streamed-#{name}", "#{$!.class}")
+    end
+  end
+
+  def streams(_, query) = [200, {"content-type" => "text/event-stream"}, Stream.new(query["id"], query["count"].to_i)]
+
+  def hints(env, _)
+    env["rack.early_hints"].call("link" => "</style.css>; rel=preload")
+    sleep(0.02)
+    text("hinted")
+  end
+
+  def io_bound(env, _)
+    env["puma.mark_as_io_bound"]&.call
+    text("marked")
+  end
+
+  def server(_, _) = text(Puma::Server.current.class.name)
+
+  def kills(_, _)
+    Thread.current.kill
+  end
+
+  def after(env, _)
+    (env["rack.after_reply"] ||= []) << -> { sleep(0.02) && File.write("after", "") }
+    text("replied")
+  end
+
+  private
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def text(body) = [200, {"content-type" => "text/plain"}, [body]]
+end
+
+run Application.new

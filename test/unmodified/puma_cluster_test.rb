@@ -1,0 +1,135 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/puma_load"
+require "support/puma_process"
+require "heddle"
+
+runs_on rubies: :ends
+
+# A Puma of two worker processes with plugin :heddle: where requests go, and what restarts and deaths of workers do.
+class PumaClusterTest < Minitest::Test
+  include LoopHelpers
+  include PumaLoad
+
+  mode :fiber
+  hard_deadline 120
+
+  CLUSTER = "workers 2\nworker_check_interval 1\n"
+
+  def test_requests_wait_at_once_in_each_worker
+    cluster("preload_app!") do |puma|
+      bodies = assert_within(4) { Heddle::FiberPool.new(100).map(1..100) { |id| puma.get("/waits?id=#{id}").body } }
+      bodies.each.with_index(1) { |body, id| assert_match(/\A#{id} after nil in \d+\z/, body) }
+      assert_equal puma.workers.sort, bodies.map { |body| body[/\d+\z/].to_i }.uniq.sort
+    end
+  end
+
+  # A worker that computes takes no connection while the other one is idle.
+  def test_connections_go_to_the_worker_that_is_idle
+    cluster do |puma|
+      computing = in_background { puma.get("/computes?seconds=3").body }
+      busy = wait_until(what: "the request") { (pid = written(puma, "computes")) && pid.to_i }
+      others = assert_within(2, remeasure: 0) { Array.new(60) { puma.get("/").body[/\d+/].to_i } }
+      assert_equal puma.workers - [busy], others.uniq
+      assert_equal "computed", computing.value
+    end
+  end
+
+  def test_phased_restart_under_load_loses_nothing
+    [->(puma) { puma.signal(:USR1) }, ->(puma) { puma.control("phased-restart") }].each do |restart|
+      cluster { |puma| assert_replaced(puma, 30) { restart.call(puma) } }
+    end
+  end
+
+  def test_restart_under_load_loses_nothing
+    cluster("preload_app!") { |puma| assert_replaced(puma, 30) { puma.signal(:USR2) } }
+  end
+
+  # Worker 0 stops, forks the others, and serves again.
+  def test_refork_under_load_loses_nothing
+    cluster("fork_worker 0") do |puma|
+      before = puma.workers
+      under_load(puma) do |answers|
+        wait_until(what: "answers") { answers.size > 50 }
+        puma.control("refork")
+        wait_until(30, what: "another worker") { (after = puma.workers) && after.size == 2 && after.last != before.last }
+        seen = answers.size
+        wait_until(what: "more answers") { answers.size > seen + 50 }
+      end
+      assert_equal before.first, puma.workers.first
+    end
+  end
+
+  def test_stops_with_requests_in_flight
+    cluster do |puma|
+      held = hold(puma, 40)
+      puma.signal(:TERM)
+      wait_until(what: "the closed port") { refused?(puma) }
+      let_go(puma)
+      assert_equal Array.new(40) { |id| "held #{id}" }, held.map(&:value)
+      assert puma.wait
+    end
+  end
+
+  # Only the requests of the one that was killed are lost.
+  def test_a_worker_that_is_killed_is_replaced
+    cluster do |puma|
+      before = puma.workers
+      Process.kill(:KILL, before.first)
+      wait_until(20, what: "another worker") { (after = puma.workers).size == 2 && !after.include?(before.first) }
+      wait_until(what: "answers of the other worker") { puma.get("/").body[/\d+/].to_i != before.last }
+    end
+  end
+
+  def test_worker_timeout
+    cluster("worker_timeout 2") do |puma|
+      stopped = puma.workers.first
+      Process.kill(:STOP, stopped)
+      wait_until(30, what: "another worker") { (after = puma.workers).size == 2 && !after.include?(stopped) }
+      assert_equal "200", puma.get("/waits").code
+    end
+  end
+
+  def test_statistics_of_a_worker
+    PumaProcess.run("workers 1\nsilence_single_worker_warning\nworker_check_interval 1", fibers: 4) do |puma|
+      held = hold(puma, 6, began: 4)
+      wait_until(what: "the statistics") { puma.stats.fetch("busy_threads", nil) == 6 }
+      stats = puma.stats
+      assert_equal [2, 4, 0, 4], stats.values_at("backlog", "running", "pool_capacity", "max_threads")
+      let_go(puma)
+      assert_equal Array.new(6) { |id| "held #{id}" }, held.map(&:value)
+    end
+  end
+
+  private
+
+  def cluster(configuration = "", &block) = PumaProcess.run(CLUSTER + configuration, &block)
+
+  def written(puma, name)
+    content = File.read(file(puma, name))
+    content unless content.empty?
+  rescue Errno::ENOENT
+    nil
+  end
+
+  def assert_replaced(puma, patience)
+    before = puma.workers
+    under_load(puma) do |answers|
+      wait_until(what: "answers") { answers.size > 50 }
+      yield
+      wait_until(patience, what: "the new workers") { replaced?(puma, before) }
+      seen = answers.size
+      wait_until(what: "more answers") { answers.size > seen + 50 }
+    end
+  end
+
+  # The control application restarts, too.
+  def replaced?(puma, before)
+    after = puma.workers
+    after.size == 2 && (after & before).empty?
+  rescue NoMethodError, TypeError, JSON::ParserError
+    false
+  end
+end
