@@ -62,9 +62,9 @@ class TestMatrix
   CELLS_AT_ONCE = 3
   CELL_SECONDS = 2400
 
-  # The oldest ActiveRecord whose connections belong to fibers; the bundles have newer ones.
-  OLDEST_ACTIVE_RECORD = %w[activerecord activemodel activesupport].freeze
-  ACTIVE_RECORD_FOLDER = "tmp/active-record"
+  # The oldest versions of libraries on whose inside Heddle stands, such as the first ActiveRecord whose connections
+  # belong to fibers; the bundles have newer ones.
+  OLDEST = {oldest_active_record: %w[activerecord activemodel activesupport], oldest_puma: %w[puma]}.freeze
 
   # What runs without options on the newest Ruby, and on other backends than the one that Heddle chooses. The oldest
   # has no Rails.
@@ -233,7 +233,7 @@ class TestMatrix
   end
 
   def all_cells(rubies)
-    cells(rubies) + server_cells(rubies) + net_http_cells(rubies) + active_record_cells(rubies) + yjit_cells(rubies) +
+    cells(rubies) + server_cells(rubies) + net_http_cells(rubies) + oldest_cells(rubies) + yjit_cells(rubies) +
       build_cells(rubies)
   end
 
@@ -305,13 +305,16 @@ class TestMatrix
   end
 
   # Only where no option limits what runs.
-  def active_record_cells(rubies)
+  def oldest_cells(rubies)
     return [] unless rubies.include?(FLOOR) && everything?
-    return [] unless step("the oldest #{OLDEST_ACTIVE_RECORD.first}", 600, *GEM_INSTALL, ACTIVE_RECORD_FOLDER,
-      *OLDEST_ACTIVE_RECORD.map { |name| "#{name}:#{GemVersions.of("beside").fetch(name)}" })
 
-    libraries = OLDEST_ACTIVE_RECORD.map { |name| newest_library(ACTIVE_RECORD_FOLDER, name) }
-    [Cell.new(FLOOR, nil, files_also(:oldest_active_record), nil, libraries)]
+    OLDEST.filter_map do |word, names|
+      folder = "tmp/#{word.to_s.tr("_", "-")}"
+      versions = names.map { |name| "#{name}:#{GemVersions.of("beside").fetch(name)}" }
+      next unless step("the oldest #{names.first}", 600, *GEM_INSTALL, folder, *versions)
+
+      Cell.new(FLOOR, nil, files_also(word), nil, names.map { |name| newest_library(folder, name) })
+    end
   end
 
   def newest_library(folder, name)

@@ -5,7 +5,7 @@ require "support/loop_helpers"
 require "support/puma_process"
 require "heddle/puma"
 
-runs_on rubies: :ends
+runs_on rubies: :ends, also: %i[oldest_puma]
 
 # What plugin :heddle does with a Puma, an application or a configuration that it cannot work with.
 class PumaCompatibilityTest < Minitest::Test

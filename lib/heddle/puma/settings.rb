@@ -40,6 +40,8 @@ module Heddle
           threads = options[:heddle_threads] = threads_of(options)
           options[:min_threads] = 0
           options[:max_threads] = fibers
+          # Until Puma 7 a task serves several requests of a connection. This clears fiber-locals in between.
+          options[:clean_thread_locals] = true
           launcher.log_writer.log("* Heddle #{VERSION}: up to #{fibers} requests at once, as tasks on #{threads} " \
             "#{(threads == 1) ? "thread" : "threads"} (Puma's \"threads\" are requests)")
         end
