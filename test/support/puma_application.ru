@@ -28,12 +28,21 @@ class Application
   end
 
   def computes(_, query)
-    File.write("computes", Process.pid.to_s)
+    File.write("computes", "")
     finish = now + query.fetch("seconds").to_f
     nil while now < finish
     text("computed")
   ensure
     File.write("computed", "#{$!.class}")
+  end
+
+  # Blocks the thread: Ruby asks no scheduler.
+  def locks(_, _)
+    File.open("lock", "r+") do |lock|
+      File.write("locks", "")
+      lock.flock(File::LOCK_EX)
+    end
+    text("locked")
   end
 
   def sleeps(_, query)

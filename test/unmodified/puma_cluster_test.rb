@@ -26,14 +26,25 @@ class PumaClusterTest < Minitest::Test
     end
   end
 
-  # A worker that computes takes no connection while the other one is idle.
-  def test_connections_go_to_the_worker_that_is_idle
+  # A loop that a C library blocks begins no request. Hardly more connections wait for that than the one that Puma has
+  # accepted before it could know.
+  def test_connections_go_to_the_worker_whose_loop_runs
     cluster do |puma|
-      computing = in_background { puma.get("/computes?seconds=3").body }
-      busy = wait_until(what: "the request") { (pid = written(puma, "computes")) && pid.to_i }
-      others = assert_within(2, remeasure: 0) { Array.new(60) { puma.get("/").body[/\d+/].to_i } }
-      assert_equal puma.workers - [busy], others.uniq
-      assert_equal "computed", computing.value
+      File.open(file(puma, "lock"), "w") do |lock|
+        lock.flock(File::LOCK_EX)
+        blocked = in_background { puma.get("/locks").body }
+        wait_until(what: "the request") { File.exist?(file(puma, "locks")) }
+        answered = []
+        others = Array.new(40) do |id|
+          sleep(0.002)
+          in_background { answered << puma.get("/waits?id=#{id}&count=0").body[/\A\d+/].to_i }
+        end
+        wait_until(what: "the answers") { answered.size >= 35 }
+        lock.flock(File::LOCK_UN)
+        assert_equal "locked", blocked.value
+        others.each(&:value)
+        assert_equal (0...40).to_a, answered.sort
+      end
     end
   end
 
@@ -106,13 +117,6 @@ class PumaClusterTest < Minitest::Test
   private
 
   def cluster(configuration = "", &block) = PumaProcess.run(CLUSTER + configuration, &block)
-
-  def written(puma, name)
-    content = File.read(file(puma, name))
-    content unless content.empty?
-  rescue Errno::ENOENT
-    nil
-  end
 
   def assert_replaced(puma, patience)
     before = puma.workers

@@ -16,6 +16,9 @@ module Heddle
       ForceShutdown = ::Puma::ThreadPool::ForceShutdown
       # Seconds for tasks that are cancelled, of a request or left behind by one, before their thread is killed.
       GRACE = 1
+      # Seconds for which a connection is left to other processes while no loop begins the one before. The thread that
+      # accepts connections sees a stop only then.
+      STUCK = 0.2
       # Seconds between two looks at whether a request computes.
       INTERVAL = 0.05
 
@@ -27,7 +30,7 @@ module Heddle
         def marked_as_io_thread? = false
       end
       PROCESSOR = Processor.new.freeze
-      private_constant :ForceShutdown, :GRACE, :INTERVAL, :Processor, :PROCESSOR
+      private_constant :ForceShutdown, :GRACE, :STUCK, :INTERVAL, :Processor, :PROCESSOR
 
       # @return [String] of the tasks
       attr_reader :name
@@ -58,16 +61,19 @@ module Heddle
         end
       end
 
-      # Called by the thread that accepts connections. While this process computes, or has a request that has not begun,
-      # another one may be idle.
+      # Called by the thread that accepts connections, while another process may be idle. Waits as long as this one
+      # computes or has no room, and longer if no loop begins the request before.
       #
-      # @param seconds [Numeric, nil] the most to wait
+      # @param seconds [Numeric, nil] the most to wait in the former case
       def wait_for_less_busy_worker(seconds)
         return unless seconds && seconds > 0
 
-        deadline = Clock.now + seconds
+        start = Clock.now
         with_mutex do
-          while !@shutdown && busy? && (left = deadline - Clock.now) > 0
+          while !@shutdown && busy?
+            left = start + ((@waiting > 0) ? [STUCK, seconds].max : seconds) - Clock.now
+            break if left <= 0
+
             @not_full.wait(@mutex, left)
           end
         end

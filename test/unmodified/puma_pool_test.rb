@@ -1,0 +1,110 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "heddle/puma"
+
+runs_on rubies: :ends, also: %i[oldest_puma]
+
+# The pool that plugin :heddle gives Puma, alone: its work are blocks.
+class PumaPoolTest < Minitest::Test
+  include LoopHelpers
+
+  mode :fiber
+
+  TaskPool = Heddle::PumaSupport.const_get(:TaskPool)
+
+  # What the thread that accepts connections asks.
+  def test_a_loop_that_computes_is_busy
+    with_pool do |pool|
+      stop = false
+      pool << -> { Thread.pass until stop }
+      wait_until(what: "the work") { pool.backlog.zero? }
+      assert_within(10, at_least: 0.3, remeasure: 0) { pool.wait_for_less_busy_worker(0.3) }
+      in_background { sleep(0.05) && stop = true }
+      assert_within(5, remeasure: 0) { pool.wait_for_less_busy_worker(60) }
+    end
+  end
+
+  def test_a_loop_whose_tasks_wait_is_not_busy
+    with_pool do |pool|
+      3.times { pool << -> { sleep } }
+      wait_until(what: "the work") { pool.backlog.zero? }
+      assert_within(5, remeasure: 0) { pool.wait_for_less_busy_worker(60) }
+      assert_equal [3, 3, 97], [pool.spawned, pool.busy_threads, pool.pool_capacity]
+    end
+  end
+
+  # It has one that waits, or does not compute.
+  def test_a_second_thread_begins_what_the_first_one_cannot
+    with_pool(threads: 2) do |pool|
+      stop = false
+      done = Thread::Queue.new
+      pool << -> { Thread.pass until stop }
+      wait_until(what: "the work") { pool.backlog.zero? }
+      20.times { |i| pool << -> { sleep(0.001) && done << i } }
+      assert_equal (0...20).to_a, Array.new(20) { done.pop }.sort
+      stop = true
+    end
+  end
+
+  def test_hooks_run_for_each_thread
+    hooks = []
+    options = %i[before_thread_start before_thread_exit].to_h { |name| [name, [hook { hooks << name }]] }
+    with_pool(threads: 2, **options) { |pool| pool << -> {} }
+    assert_equal [:before_thread_start] * 2 + [:before_thread_exit] * 2, hooks
+  end
+
+  def test_an_error_ends_no_other_work
+    done = Thread::Queue.new
+    _, err = capture_io do
+      with_pool do |pool|
+        pool << -> { raise Exception, "a fault" } # rubocop:disable Lint/RaiseException -- Puma's own rescues the rest
+        pool << -> { done << true }
+        assert done.pop(timeout: 10)
+      end
+    end
+    assert_equal "Error reached top of thread-pool: a fault (Exception)\n", err
+  end
+
+  # A request may follow on a connection as the pool shuts down; a connection that arrives then would be lost.
+  def test_only_its_own_tasks_add_work_while_it_shuts_down
+    done = Thread::Queue.new
+    with_pool do |pool|
+      began = Thread::Queue.new
+      go = Thread::Queue.new
+      pool << lambda do
+        began << true
+        go.pop
+        pool << -> { done << true }
+      end
+      began.pop
+      stopping = in_background { pool.shutdown }
+      wait_until(what: "the shutdown") { refuses?(pool) }
+      go << true
+      stopping.value
+      assert_equal 1, done.size
+    end
+  end
+
+  private
+
+  # Puma 7 has the hooks in Hashes.
+  def hook(&block) = (Puma::Const::VERSION < "7") ? block : {block: block}
+
+  def refuses?(pool)
+    pool << -> {}
+    false
+  rescue RuntimeError
+    true
+  end
+
+  def with_pool(threads: 1, **options)
+    defaults = {min_threads: 0, max_threads: 100, heddle_threads: threads, pool_shutdown_grace_time: 0.01}
+    pool = Puma::ThreadPool.new("test", {**defaults, **options}) { |client| client.call }
+    assert_instance_of TaskPool, pool
+    yield pool
+  ensure
+    pool&.shutdown(0)
+  end
+end
