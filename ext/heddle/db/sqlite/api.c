@@ -3,6 +3,7 @@
 #include "db/sqlite/database.h"
 
 struct sqlite_api sqlite_api;
+const sqlite3 *sqlite_loaded_by;
 
 typedef void (*routine)(void);
 
@@ -12,7 +13,6 @@ RUBY_FUNC_EXPORTED int sqlite3_heddle_init(sqlite3 *db, char **message, const ro
 
 int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines)
 {
-    (void)db;
     (void)message;
     int (*version)(void) = (int (*)(void))routines[67];
     if (version() < SQLITE_OLDEST) return SQLITE_ERROR;
@@ -20,6 +20,10 @@ int sqlite3_heddle_init(sqlite3 *db, char **message, const routine *routines)
     SQLITE_FUNCTIONS(SQLITE_TAKE)
 #undef SQLITE_TAKE
     sqlite_api.db_name = version() < SQLITE_WITH_DB_NAME ? NULL : (const char *(*)(sqlite3 *, int))routines[264];
+    sqlite_api.set_clientdata = version() < SQLITE_WITH_CLIENT_DATA
+                                    ? NULL
+                                    : (int (*)(sqlite3 *, const char *, void *, sqlite_destructor))routines[269];
+    sqlite_loaded_by = db;
     return SQLITE_OK;
 }
 

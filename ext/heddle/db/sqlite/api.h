@@ -41,6 +41,7 @@ enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
     _(5, int, bind_int64, (sqlite3_stmt *, int, int64_t))                                                        \
     _(7, int, bind_parameter_count, (sqlite3_stmt *))                                                            \
     _(13, int, busy_handler, (sqlite3 *, int (*)(void *, int), void *))                                          \
+    _(14, int, busy_timeout, (sqlite3 *, int))                                                                   \
     _(15, int, changes, (sqlite3 *))                                                                             \
     _(19, const void *, column_blob, (sqlite3_stmt *, int))                                                      \
     _(20, int, column_bytes, (sqlite3_stmt *, int))                                                              \
@@ -87,6 +88,7 @@ enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
     _(144, int, threadsafe, (void))                                                                              \
     _(150, int, extended_result_codes, (sqlite3 *, int))                                                         \
     _(151, int, limit, (sqlite3 *, int, int))                                                                    \
+    _(152, sqlite3_stmt *, next_stmt, (sqlite3 *, sqlite3_stmt *))                                               \
     _(155, int, backup_finish, (sqlite3_backup *))                                                               \
     _(156, sqlite3_backup *, backup_init, (sqlite3 *, const char *, sqlite3 *, const char *))                    \
     _(157, int, backup_pagecount, (sqlite3_backup *))                                                            \
@@ -96,13 +98,16 @@ enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
       (sqlite3 *, const char *, int, int, void *, sqlite_function, sqlite_function, void (*)(sqlite3_context *), \
        sqlite_destructor))                                                                                       \
     _(163, int, db_config, (sqlite3 *, int, ...))                                                                \
+    _(164, void *, db_mutex, (sqlite3 *))                                                                        \
     _(166, int, extended_errcode, (sqlite3 *))                                                                   \
     _(170, int, stmt_status, (sqlite3_stmt *, int, int))                                                         \
     _(179, int, close_v2, (sqlite3 *))                                                                           \
     _(180, const char *, db_filename, (sqlite3 *, const char *))                                                 \
     _(181, int, db_readonly, (sqlite3 *, const char *))                                                          \
     _(183, const char *, errstr, (int))                                                                          \
+    _(184, int, stmt_busy, (sqlite3_stmt *))                                                                     \
     _(185, int, stmt_readonly, (sqlite3_stmt *))                                                                 \
+    _(189, const char *, uri_parameter, (const char *, const char *))                                            \
     _(193, int, bind_blob64, (sqlite3_stmt *, int, const void *, uint64_t, sqlite_destructor))                   \
     _(194, int, bind_text64, (sqlite3_stmt *, int, const char *, uint64_t, sqlite_destructor, unsigned char))    \
     _(196, int, load_extension, (sqlite3 *, const char *, const char *, char **))                                \
@@ -114,16 +119,20 @@ enum { SQLITE_FCNTL_FILE_POINTER = 7, SQLITE_FCNTL_JOURNAL_POINTER = 28 };
     _(256, int, error_offset, (sqlite3 *))
 
 // The version with the last function of the list: 3.38.0.
-enum { SQLITE_OLDEST = 3038000, SQLITE_WITH_DB_NAME = 3039000 };
+enum { SQLITE_OLDEST = 3038000, SQLITE_WITH_DB_NAME = 3039000, SQLITE_WITH_CLIENT_DATA = 3044000 };
 
 #define SQLITE_MEMBER(number, returned, name, parameters) returned(*name) parameters;
 struct sqlite_api {
     SQLITE_FUNCTIONS(SQLITE_MEMBER)
     const char *(*db_name)(sqlite3 *, int); // NULL before 3.39.0
+    int (*set_clientdata)(sqlite3 *, const char *, void *, sqlite_destructor); // NULL before 3.44.0
 };
 #undef SQLITE_MEMBER
 
 // All zero until Database.attach.
 extern struct sqlite_api sqlite_api;
+
+// The connection that has loaded Heddle's code last. To be compared only: it may be closed.
+extern const sqlite3 *sqlite_loaded_by;
 
 #endif

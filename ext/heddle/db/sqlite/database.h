@@ -2,8 +2,8 @@
 // layer: api.c (the library's functions), core.c (connections and statements as SQLite has them), database.c (open,
 // close, giving way), fork.c (children of fork), kinds.c (what a statement does), statements.c (prepared statements),
 // columns.c (their columns), parameters.c and values.c (values in and out), results.c (whole results), functions.c
-// (functions in Ruby), backup.c. init.c knows all of them; no file calls one that calls it. What to run, and when, is
-// decided in Ruby (lib/heddle/db/sqlite).
+// (functions in Ruby), backup.c, handlers.c (the gem sqlite3's own connections). init.c knows all of them; no file
+// calls one that calls it. What to run, and when, is decided in Ruby (lib/heddle/db/sqlite).
 //
 // A statement runs on the stack of the fiber that asked for it. SQLite calls back every few instructions (its progress
 // handler), when it finds the database locked (its busy handler), and for functions in Ruby. There other fibers and
@@ -210,5 +210,6 @@ void sqlite_results_define(void);
 void sqlite_results_load_classes(void);
 void sqlite_functions_define(void);
 void sqlite_backup_define(void);
+void sqlite_handlers_define(VALUE sqlite);
 
 #endif

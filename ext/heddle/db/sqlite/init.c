@@ -30,4 +30,5 @@ void Init_heddle_sqlite(void)
     sqlite_results_define();
     sqlite_functions_define();
     sqlite_backup_define();
+    sqlite_handlers_define(sqlite);
 }

@@ -21,6 +21,20 @@ module Heddle
             LOCK.synchronize { attach unless Database.library }
           end
 
+          # Loads Heddle's compiled code into a connection of the gem.
+          #
+          # @param database [SQLite3::Database]
+          # @raise [LoadError, SQLite3::Exception]
+          def load_into(database)
+            unless database.respond_to?(:enable_load_extension)
+              raise LoadError, "this gem sqlite3 was built without extensions, by which Heddle reaches SQLite: " \
+                "install the gem that has SQLite compiled in (gem install sqlite3), instead of one for the system's"
+            end
+
+            database.enable_load_extension(true)
+            database.load_extension(compiled_code)
+          end
+
           private
 
           def attach
@@ -31,13 +45,7 @@ module Heddle
           # Apart from the method that loads the gem: without the gem there is no SQLite3::Exception to rescue.
           def load_extension
             database = ::SQLite3::Database.new(":memory:")
-            unless database.respond_to?(:enable_load_extension)
-              raise LoadError, "this gem sqlite3 was built without extensions, by which Heddle reaches SQLite: " \
-                "install the gem that has SQLite compiled in (gem install sqlite3), instead of one for the system's"
-            end
-
-            database.enable_load_extension(true)
-            database.load_extension(compiled_code)
+            load_into(database)
             raise LoadError, "this SQLite was built for one thread only: install another gem sqlite3" unless
               Database.threadsafe?
           rescue ::SQLite3::Exception => error

@@ -1,0 +1,445 @@
+// The progress handler and the busy handler of a connection of the gem sqlite3: by them its statements let other tasks
+// run (lib/heddle/sqlite3.rb). The gem has the connection, its statements and all calls; nothing here opens, steps or
+// closes. So:
+//
+// - A handler runs in the middle of a call of the gem, on the stack of the fiber that made it. While another fiber runs,
+//   the connection is `suspended`, and SQLite forbids its use: the gem's methods wait (lib/heddle/sqlite3/turns.rb).
+// - No exception passes through SQLite's frames. A handler keeps it, and makes SQLite stop; the gem then raises an
+//   error of SQLite's, in whose place the kept one is raised.
+// - A connection with a mutex is left alone: the native thread that runs a statement holds it, so that another thread
+//   would wait for it with the GVL. So is one that shares its cache with others, which has a mutex even without.
+// - In a child of fork, a handler never returns into SQLite: it jumps over SQLite's frames.
+#include "db/sqlite/database.h"
+
+#include "loop/park.h"
+#include "os/budget.h"
+#include "os/fork.h"
+#include "task/current.h"
+
+#include <string.h>
+#include <time.h>
+
+static const int64_t MILLISECOND = 1000000;
+
+// Instructions between two calls of the progress handler: some 10 µs. As many as the gem has for its own.
+enum { INSTRUCTIONS = 1000 };
+
+// Nanoseconds: how long a statement runs before other tasks have a turn, and the longest nap of one that waits for a
+// lock. Nothing tells when the lock is free.
+static const int64_t SLICE = 1000000;
+static const int64_t LONGEST = 10000000;
+
+static VALUE handlers_class;
+static VALUE unsettled; // Hash of the Handlers whose connection is suspended, or which keep an exception
+static ID id_call, id_resumed;
+
+struct handlers {
+    VALUE self;
+    sqlite3 *db; // NULL once closed
+    unsigned born;
+    bool collected;        // the object is gone; SQLite has this record until it closes the connection
+    bool shared;           // with a cache that other connections use
+    bool watched;          // somebody waits for the connection
+    VALUE fiber;           // whose call is suspended; or 0
+    VALUE error;           // that was kept from SQLite; or 0
+    bool fatal;            // … and which no rescue stops
+    int64_t busy_span;     // nanoseconds to wait for a lock
+    deadline_t busy_until; // the end of the current wait
+    int64_t statement_span;     // nanoseconds that a statement may run; 0 for ever
+    deadline_t statement_until; // the end of the current one; 0 before its clock runs
+    deadline_t slice_began;
+    uint64_t switches; // of the loop, at that time
+};
+
+static void handlers_mark(void *pointer)
+{
+    const struct handlers *handlers = pointer;
+    rb_gc_mark(handlers->self); // SQLite's handlers use it: it must not move
+    if (handlers->fiber) rb_gc_mark(handlers->fiber);
+    if (handlers->error) rb_gc_mark(handlers->error);
+}
+
+static void handlers_free(void *pointer)
+{
+    struct handlers *handlers = pointer;
+    handlers->collected = true;
+    if (!handlers->db) xfree(handlers);
+}
+
+static size_t handlers_memsize(const void *pointer)
+{
+    (void)pointer;
+    return sizeof(struct handlers);
+}
+
+static const rb_data_type_t handlers_type = {
+    .wrap_struct_name = "Heddle::DB::SQLite::Handlers",
+    .function = {.dmark = handlers_mark, .dfree = handlers_free, .dsize = handlers_memsize},
+    .flags = RUBY_TYPED_FREE_IMMEDIATELY, // no write barriers: handlers store what they keep
+};
+
+static struct handlers *handlers_of(VALUE self)
+{
+    return rb_check_typeddata(self, &handlers_type);
+}
+
+// SQLite closes the connection; the GC may have called. Statements that were not finalized may outlive it.
+static void closed(void *pointer)
+{
+    struct handlers *handlers = pointer;
+    sqlite_api.progress_handler(handlers->db, 0, NULL, NULL);
+    sqlite_api.busy_handler(handlers->db, NULL, NULL);
+    handlers->db = NULL;
+    if (handlers->collected) xfree(handlers);
+}
+
+// ---- other fibers run
+
+struct suspension {
+    struct handlers *handlers;
+    struct loop *loop;
+    int64_t span;   // of a nap
+    VALUE callable; // a busy handler in Ruby, and …
+    int count;      // … its argument; or 0
+    VALUE answer;
+};
+
+static VALUE run_others(VALUE argument)
+{
+    struct suspension *suspension = (struct suspension *)argument;
+    rb_hash_aset(unsettled, suspension->handlers->self, Qtrue);
+    suspension->handlers->fiber = rb_fiber_current();
+    if (suspension->callable) {
+        suspension->answer = rb_funcall(suspension->callable, id_call, 1, INT2NUM(suspension->count));
+    } else if (suspension->span) {
+        loop_enter(suspension->loop);
+        loop_sleep(suspension->loop, suspension->span);
+    } else {
+        budget_give_way();
+    }
+    return Qnil;
+}
+
+static VALUE tell(VALUE self)
+{
+    return rb_funcall(self, id_resumed, 0);
+}
+
+// What is no exception cannot be raised later: the end of the fiber by Fiber#kill, or a throw.
+static void keep(struct handlers *handlers, int state)
+{
+    VALUE error = rb_errinfo();
+    enum { TAG_FATAL = 8 }; // Ruby's own, of rb_exc_fatal
+    if (is_exception(error)) {
+        handlers->fatal = state == TAG_FATAL;
+    } else {
+        error = rb_exc_new_cstr(heddle_eCancellation, "the fiber was ended in the middle of a statement of SQLite");
+        handlers->fatal = false;
+    }
+    handlers->error = error;
+    rb_set_errinfo(Qnil);
+}
+
+// Lets other fibers run. Returns whether SQLite may go on.
+static bool suspend(struct suspension suspension)
+{
+    struct handlers *handlers = suspension.handlers;
+    int state = 0;
+    VALUE before = handlers->fiber;
+    rb_protect(run_others, (VALUE)&suspension, &state);
+    handlers->fiber = before;
+    if (handlers->born != fork_count()) {
+        if (state) rb_jump_tag(state);
+        rb_raise(rb_eIOError, "this connection belongs to the parent process: open another one after the fork");
+    }
+    if (state) {
+        keep(handlers, state);
+    } else if (!before) {
+        rb_hash_delete(unsettled, handlers->self);
+    }
+    if (handlers->watched) {
+        rb_protect(tell, handlers->self, &state);
+        if (state && !handlers->error) keep(handlers, state);
+    }
+    return !handlers->error && (!suspension.callable || suspension.answer != Qfalse);
+}
+
+// A file that was attached has a name, whose parameters tell; one in memory has none.
+static bool shares_cache(const struct handlers *handlers)
+{
+    if (handlers->shared) return true;
+    enum { FIRST_ATTACHED = 2 };
+    const char *name;
+    for (int i = FIRST_ATTACHED; (name = sqlite_api.db_name(handlers->db, i)); i++) {
+        const char *file = sqlite_api.db_filename(handlers->db, name);
+        if (!file || !*file) return true;
+        const char *cache = sqlite_api.uri_parameter(file, "cache");
+        if (cache && strcmp(cache, "shared") == 0) return true;
+    }
+    return false;
+}
+
+// The loop on which other fibers can run now; or NULL.
+static struct loop *loop_for(const struct handlers *handlers)
+{
+    if (rb_during_gc()) return NULL; // a commit by the end of a statement that was collected
+    struct loop *loop = context_of_fiber().loop;
+    return loop && !shares_cache(handlers) ? loop : NULL;
+}
+
+// ---- what SQLite calls
+
+static bool statement_over(struct handlers *handlers)
+{
+    if (!handlers->statement_span) return false;
+    deadline_t now = deadline_now();
+    if (handlers->statement_until) return now > handlers->statement_until;
+    handlers->statement_until = deadline_after(now, handlers->statement_span);
+    return false;
+}
+
+// The progress handler: 0 to go on.
+static int progress(void *pointer)
+{
+    struct handlers *handlers = pointer;
+    if (handlers->error || statement_over(handlers)) return 1;
+    struct loop *loop = context_of_fiber().loop;
+    if (!loop) return 0;
+    deadline_t now = deadline_now();
+    if (handlers->switches != loop->statistics.switches) { // others have run since
+        handlers->switches = loop->statistics.switches;
+        handlers->slice_began = now;
+    }
+    if (now - handlers->slice_began < SLICE) return 0;
+    handlers->slice_began = now;
+    if (!loop_for(handlers)) return 0;
+    bool on = suspend((struct suspension){.handlers = handlers, .loop = loop});
+    handlers->switches = loop->statistics.switches;
+    handlers->slice_began = deadline_now();
+    return !on;
+}
+
+// The times of SQLite's own handler. It sleeps with the GVL, as that one does.
+static void sleep_as_sqlite_does(int count, int64_t left)
+{
+    static const uint8_t NAPS[] = {1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100};
+    enum { LAST = sizeof(NAPS) - 1 };
+    int64_t span = NAPS[count < LAST ? count : LAST] * MILLISECOND;
+    if (span > left) span = left;
+    struct timespec time = {.tv_nsec = (long)span};
+    nanosleep(&time, NULL);
+}
+
+// The busy handler: 0 to give up.
+static int locked(void *pointer, int count)
+{
+    struct handlers *handlers = pointer;
+    if (handlers->error) return 0;
+    deadline_t now = deadline_now();
+    if (count == 0) handlers->busy_until = deadline_after(now, handlers->busy_span);
+    int64_t left = handlers->busy_until - now;
+    if (left <= 0) return 0;
+    struct loop *loop = loop_for(handlers);
+    if (!loop) {
+        sleep_as_sqlite_does(count, left);
+        return 1;
+    }
+    int64_t span = count < 4 ? MILLISECOND << count : LONGEST;
+    return suspend((struct suspension){.handlers = handlers, .loop = loop, .span = span < left ? span : left});
+}
+
+// ---- methods
+
+// The gem's records of a database and of a statement begin with SQLite's pointer: Handlers.agree? checks that.
+static void *first_member(VALUE object)
+{
+    if (!RB_TYPE_P(object, T_DATA) || !RTYPEDDATA_P(object) || !DATA_PTR(object)) return NULL;
+    return *(void **)DATA_PTR(object);
+}
+
+static int note_call(void *called)
+{
+    *(bool *)called = true;
+    return 0;
+}
+
+/*
+ * call-seq: Handlers.agree?(database, statement) -> true or false
+ *
+ * Whether this gem is one that Handlers can serve. +database+ has just loaded Heddle's code, and has no statement but
+ * this one.
+ */
+static VALUE handlers_agree_p(VALUE klass, VALUE database, VALUE statement)
+{
+    (void)klass;
+    sqlite3 *db = first_member(database);
+    if (!db || db != sqlite_loaded_by || !sqlite_api.progress_handler || !sqlite_api.set_clientdata) return Qfalse;
+    if (sqlite_api.next_stmt(db, NULL) != first_member(statement)) return Qfalse;
+    bool called = false;
+    sqlite_api.progress_handler(db, INSTRUCTIONS, note_call, &called);
+    sqlite_api.exec(db, "with recursive c (n) as (select 1 union all select n + 1 from c limit 1000) select sum(n) from c",
+                    NULL, NULL, NULL);
+    sqlite_api.progress_handler(db, 0, NULL, NULL);
+    return called ? Qtrue : Qfalse;
+}
+
+/* call-seq: Handlers.unsettled -> Hash: the keys are suspended, or keep an exception */
+static VALUE handlers_unsettled(VALUE klass)
+{
+    (void)klass;
+    return unsettled;
+}
+
+static void watch_progress(struct handlers *handlers)
+{
+    sqlite_api.progress_handler(handlers->db, INSTRUCTIONS, progress, handlers);
+}
+
+static void watch_locks(struct handlers *handlers)
+{
+    if (handlers->busy_span) sqlite_api.busy_handler(handlers->db, locked, handlers);
+}
+
+/* call-seq: Handlers.attach(database) -> handlers; nil for a connection that must be left alone */
+static VALUE handlers_attach(VALUE klass, VALUE database)
+{
+    sqlite3 *db = first_member(database);
+    if (!db || sqlite_api.db_mutex(db)) return Qnil;
+    struct handlers *handlers;
+    VALUE self = TypedData_Make_Struct(klass, struct handlers, &handlers_type, handlers);
+    handlers->self = self;
+    handlers->born = fork_count();
+    if (sqlite_api.set_clientdata(db, "heddle", handlers, closed) != SQLITE_OK) rb_memerror();
+    handlers->db = db;
+    watch_progress(handlers);
+    return self;
+}
+
+/*
+ * call-seq: handlers.busy_timeout = milliseconds
+ *
+ * Waits for locks as SQLite's own handler does, but lets other tasks run. Right behind SQLite's own, which it replaces.
+ */
+static VALUE handlers_set_busy_timeout(VALUE self, VALUE milliseconds)
+{
+    struct handlers *handlers = handlers_of(self);
+    int span = NUM2INT(milliseconds);
+    handlers->busy_span = span > 0 ? span * MILLISECOND : 0;
+    if (handlers->db) watch_locks(handlers);
+    return milliseconds;
+}
+
+/* call-seq: handlers.statement_timeout = milliseconds. The gem's own method has removed the progress handler. */
+static VALUE handlers_set_statement_timeout(VALUE self, VALUE milliseconds)
+{
+    struct handlers *handlers = handlers_of(self);
+    int span = NUM2INT(milliseconds);
+    handlers->statement_span = span > 0 ? span * MILLISECOND : 0;
+    handlers->statement_until = 0;
+    if (handlers->db) watch_progress(handlers);
+    return milliseconds;
+}
+
+/* call-seq: handlers.statement_timeout? -> true or false */
+static VALUE handlers_statement_timeout_p(VALUE self)
+{
+    return handlers_of(self)->statement_span ? Qtrue : Qfalse;
+}
+
+/* call-seq: handlers.begin_statement(statement) -> nil. The clock of its timeout runs anew, unless it is running. */
+static VALUE handlers_begin_statement(VALUE self, VALUE statement)
+{
+    struct handlers *handlers = handlers_of(self);
+    sqlite3_stmt *at = NIL_P(statement) ? NULL : first_member(statement);
+    if (!at || !sqlite_api.stmt_busy(at)) handlers->statement_until = 0;
+    return Qnil;
+}
+
+static int read_milliseconds(void *into, int count, char **values, char **names)
+{
+    (void)names;
+    if (count && values[0]) *(int *)into = atoi(values[0]);
+    return 0;
+}
+
+static VALUE adopt(VALUE self)
+{
+    struct handlers *handlers = handlers_of(self);
+    if (!handlers->db) return Qnil;
+    int span = 0;
+    sqlite_api.exec(handlers->db, "pragma busy_timeout", read_milliseconds, &span, NULL);
+    handlers->busy_span = span * MILLISECOND;
+    watch_locks(handlers);
+    return Qnil;
+}
+
+/*
+ * call-seq: handlers.with_pragma { } -> value
+ *
+ * For a statement that reads or sets SQLite's own +pragma busy_timeout+, which puts its own handler back.
+ */
+static VALUE handlers_with_pragma(VALUE self)
+{
+    struct handlers *handlers = handlers_of(self);
+    if (!handlers->db) return rb_yield(Qnil);
+    if (handlers->busy_span) sqlite_api.busy_timeout(handlers->db, (int)(handlers->busy_span / MILLISECOND));
+    return rb_ensure(yield_nothing, Qnil, adopt, self);
+}
+
+/* call-seq: handlers.call_busy_handler(callable, count) -> true or false: a busy handler of the program's */
+static VALUE handlers_call_busy_handler(VALUE self, VALUE callable, VALUE count)
+{
+    struct handlers *handlers = handlers_of(self);
+    if (handlers->error) return Qfalse;
+    struct suspension suspension = {.handlers = handlers, .callable = callable, .count = NUM2INT(count)};
+    return suspend(suspension) ? Qtrue : Qfalse;
+}
+
+/* call-seq: handlers.suspended? -> true or false: whether another fiber is in the middle of a call */
+static VALUE handlers_suspended_p(VALUE self)
+{
+    const struct handlers *handlers = handlers_of(self);
+    return handlers->fiber && handlers->born == fork_count() && handlers->fiber != rb_fiber_current() ? Qtrue : Qfalse;
+}
+
+/* call-seq: handlers.watched = true or false: whether to call +resumed+ */
+static VALUE handlers_set_watched(VALUE self, VALUE watched)
+{
+    handlers_of(self)->watched = RTEST(watched);
+    return watched;
+}
+
+/* call-seq: handlers.take -> exception or nil: what was kept. Raises what no rescue stops. */
+static VALUE handlers_take(VALUE self)
+{
+    struct handlers *handlers = handlers_of(self);
+    VALUE error = handlers->error;
+    if (!error) return Qnil;
+    bool fatal = handlers->fatal;
+    handlers->error = 0;
+    rb_hash_delete(unsettled, self);
+    if (fatal) rb_exc_fatal(error);
+    return error;
+}
+
+void sqlite_handlers_define(VALUE sqlite)
+{
+    id_call = rb_intern("call");
+    id_resumed = rb_intern("resumed");
+    unsettled = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
+    rb_gc_register_mark_object(unsettled);
+    handlers_class = rb_define_class_under(sqlite, "Handlers", rb_cObject);
+    rb_undef_alloc_func(handlers_class);
+    rb_define_singleton_method(handlers_class, "agree?", handlers_agree_p, 2);
+    rb_define_singleton_method(handlers_class, "attach", handlers_attach, 1);
+    rb_define_singleton_method(handlers_class, "unsettled", handlers_unsettled, 0);
+    rb_define_method(handlers_class, "busy_timeout=", handlers_set_busy_timeout, 1);
+    rb_define_method(handlers_class, "statement_timeout=", handlers_set_statement_timeout, 1);
+    rb_define_method(handlers_class, "statement_timeout?", handlers_statement_timeout_p, 0);
+    rb_define_method(handlers_class, "begin_statement", handlers_begin_statement, 1);
+    rb_define_method(handlers_class, "with_pragma", handlers_with_pragma, 0);
+    rb_define_method(handlers_class, "call_busy_handler", handlers_call_busy_handler, 2);
+    rb_define_method(handlers_class, "suspended?", handlers_suspended_p, 0);
+    rb_define_method(handlers_class, "watched=", handlers_set_watched, 1);
+    rb_define_method(handlers_class, "take", handlers_take, 0);
+}
