@@ -8,9 +8,10 @@ module Heddle
     # Whose turn it is to use a connection. A fiber that is in the middle of a statement, and lets others run, goes
     # first; all others wait.
     class Handlers
-      # Seconds. A fiber that is resumed wakes those who wait; one that came too late for that looks again.
-      PATIENCE = 0.02
-      private_constant :PATIENCE
+      # Seconds: the first nap and the longest of one that waits. Nothing tells when the statement has ended.
+      FIRST = 0.001
+      LONGEST = 0.005
+      private_constant :FIRST, :LONGEST
 
       # Waits until no other fiber is in the middle of a call.
       #
@@ -26,17 +27,13 @@ module Heddle
         raise error, cause: error.cause if error
       end
 
-      # Called when a fiber goes on with its call. Must not wait.
-      def resumed = @resumed.broadcast
-
       private
 
       def await_turn
-        @lock ||= Thread::Mutex.new
-        @resumed ||= Thread::ConditionVariable.new
-        @lock.synchronize do
-          self.watched = true
-          @resumed.wait(@lock, PATIENCE) while suspended?
+        nap = FIRST
+        while suspended?
+          sleep(nap)
+          nap = [nap * 2, LONGEST].min
         end
       end
     end

@@ -31,7 +31,7 @@ static const int64_t LONGEST = 10000000;
 
 static VALUE handlers_class;
 static VALUE unsettled; // Hash of the Handlers whose connection is suspended, or which keep an exception
-static ID id_call, id_resumed;
+static ID id_call;
 
 struct handlers {
     VALUE self;
@@ -39,7 +39,6 @@ struct handlers {
     unsigned born;
     bool collected;        // the object is gone; SQLite has this record until it closes the connection
     bool shared;           // with a cache that other connections use
-    bool watched;          // somebody waits for the connection
     VALUE fiber;           // whose call is suspended; or 0
     VALUE error;           // that was kept from SQLite; or 0
     bool fatal;            // … and which no rescue stops
@@ -120,11 +119,6 @@ static VALUE run_others(VALUE argument)
     return Qnil;
 }
 
-static VALUE tell(VALUE self)
-{
-    return rb_funcall(self, id_resumed, 0);
-}
-
 // What is no exception cannot be raised later: the end of the fiber by Fiber#kill, or a throw.
 static void keep(struct handlers *handlers, int state)
 {
@@ -140,7 +134,8 @@ static void keep(struct handlers *handlers, int state)
     rb_set_errinfo(Qnil);
 }
 
-// Lets other fibers run. Returns whether SQLite may go on.
+// Lets other fibers run. Returns whether SQLite may go on. Calls no method for those who wait for the connection: Ruby
+// would raise the thread's interrupts there, which belong to the code outside of all tasks.
 static bool suspend(struct suspension suspension)
 {
     struct handlers *handlers = suspension.handlers;
@@ -156,10 +151,6 @@ static bool suspend(struct suspension suspension)
         keep(handlers, state);
     } else if (!before) {
         rb_hash_delete(unsettled, handlers->self);
-    }
-    if (handlers->watched) {
-        rb_protect(tell, handlers->self, &state);
-        if (state && !handlers->error) keep(handlers, state);
     }
     return !handlers->error && (!suspension.callable || suspension.answer != Qfalse);
 }
@@ -402,13 +393,6 @@ static VALUE handlers_suspended_p(VALUE self)
     return handlers->fiber && handlers->born == fork_count() && handlers->fiber != rb_fiber_current() ? Qtrue : Qfalse;
 }
 
-/* call-seq: handlers.watched = true or false: whether to call +resumed+ */
-static VALUE handlers_set_watched(VALUE self, VALUE watched)
-{
-    handlers_of(self)->watched = RTEST(watched);
-    return watched;
-}
-
 /* call-seq: handlers.take -> exception or nil: what was kept. Raises what no rescue stops. */
 static VALUE handlers_take(VALUE self)
 {
@@ -425,7 +409,6 @@ static VALUE handlers_take(VALUE self)
 void sqlite_handlers_define(VALUE sqlite)
 {
     id_call = rb_intern("call");
-    id_resumed = rb_intern("resumed");
     unsettled = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
     rb_gc_register_mark_object(unsettled);
     handlers_class = rb_define_class_under(sqlite, "Handlers", rb_cObject);
@@ -440,6 +423,5 @@ void sqlite_handlers_define(VALUE sqlite)
     rb_define_method(handlers_class, "with_pragma", handlers_with_pragma, 0);
     rb_define_method(handlers_class, "call_busy_handler", handlers_call_busy_handler, 2);
     rb_define_method(handlers_class, "suspended?", handlers_suspended_p, 0);
-    rb_define_method(handlers_class, "watched=", handlers_set_watched, 1);
     rb_define_method(handlers_class, "take", handlers_take, 0);
 }
