@@ -250,10 +250,6 @@ static inline VALUE shim_io_blocking_region(VALUE io, VALUE (*function)(void *),
 #endif
 }
 
-// Whether a thread that releases the GVL may take it again before those who wait have woken up. # RUBY_VERSION >= 3.3:
-// the GVL has a queue
-#define SHIM_GVL_BARGES (RUBY_API_VERSION_CODE < 30300)
-
 // Returns whether Ruby threads may move between native threads: with RUBY_MN_THREADS=1, all but the main thread. #
 // RUBY_VERSION < 3.3: never
 static inline bool shim_threads_migrate(void)

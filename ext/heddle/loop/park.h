@@ -33,6 +33,10 @@ int loop_wait_any_or_note(struct loop *loop, struct pollfd *descriptors, size_t 
 // Yields to the other ready fibers and returns after their turns.
 void loop_yield(struct loop *loop);
 
+// Yields to other threads, too. Ruby raises the thread's interrupts at such a turn, so it is one of the code outside of
+// all tasks, to which interrupts belong.
+void loop_yield_to_threads(struct loop *loop);
+
 // For code outside of any task that runs the loop until its own condition holds. Waits until `loop_unblock` names the
 // fiber, the span is over, or an interrupt has come, which is left pending if the caller masks it. With `polls`, each
 // poll of the kernel that made a fiber ready, or that did not sleep, ends the wait, too.

@@ -267,3 +267,9 @@ void loop_yield(struct loop *loop)
     }
     park_ready((struct parking){.loop = loop, .span = DEADLINE_NEVER, .order = RESUME_LAST});
 }
+
+void loop_yield_to_threads(struct loop *loop)
+{
+    loop->threads_due = true;
+    park_ready((struct parking){.loop = loop, .span = DEADLINE_NEVER, .order = RESUME_LAST});
+}

@@ -242,7 +242,12 @@ static void check_interrupts(struct loop *loop, struct loop_wait *self)
 {
     struct loop_wait *before = loop->handling;
     loop->handling = self; // park_end forgets it after an exception
-    rb_thread_check_ints();
+    if (loop->threads_due) {
+        loop->threads_due = false;
+        rb_thread_schedule(); // checks interrupts, too
+    } else {
+        rb_thread_check_ints();
+    }
     loop->handling = before;
     // Masked, or a trap handler ran: the caller looks. Only a poll or a masked interrupt ends a round of the loop:
     // after each round Async's #close stops again what is still waiting in an `ensure`.
@@ -306,7 +311,7 @@ void switch_away(struct loop *loop, struct loop_wait *self)
             loop->owner = loop->system; // what interrupts the fiber that parks here ends its wait, as any other's
             simulated_at_switch();
         }
-        if (rb_thread_interrupted(loop->thread)) {
+        if (loop->threads_due || rb_thread_interrupted(loop->thread)) {
             deliver_interrupt(loop, self);
         } else if (!loop->ready.head || poll_due(loop)) {
             if (!poll_kernel(loop)) deliver_interrupt(loop, self);

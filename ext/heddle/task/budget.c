@@ -8,12 +8,8 @@
 #include "shims.h"
 #include "task/current.h"
 
-#include <ruby/thread.h>
-
 // Nanoseconds between two turns of other threads. A CPU-bound one takes the 100 ms of a quantum.
 static const int64_t TURN = 10000000;
-// … and until a thread that waits for the GVL has woken up.
-static const int64_t WAKE_UP = 50000;
 
 // For fibers of another scheduler and for plain threads.
 static void let_others(VALUE scheduler)
@@ -39,23 +35,15 @@ void budget_spend(size_t bytes)
     }
 }
 
-static void *stay_without_gvl(void *done)
-{
-    if (SHIM_GVL_BARGES) gvl_poll(NULL, 0, WAKE_UP);
-    return done;
-}
-
 // A loop that always has a fiber to run never sleeps, and C code never comes to the end of Ruby's time slice: other
-// threads would wait for as long as it lasts. The release raises nothing. Ruby refuses it when an interrupt is due, or
-// the time slice over: then the loop delivers that, in a wait that is none.
-static void let_threads(struct loop *loop)
+// threads would wait for as long as it lasts.
+static bool threads_due(void)
 {
-    static _Thread_local deadline_t released;
+    static _Thread_local deadline_t last;
     deadline_t now = deadline_now();
-    if (now - released < TURN || deadline_simulated()) return;
-    bool done = false;
-    if (!rb_thread_call_without_gvl2(stay_without_gvl, &done, NULL, NULL)) loop_sleep(loop, 1);
-    released = deadline_now();
+    if (now - last < TURN || deadline_simulated()) return false;
+    last = now;
+    return true;
 }
 
 void budget_give_way(void)
@@ -63,8 +51,11 @@ void budget_give_way(void)
     struct context context = context_of_fiber();
     if (context.loop) {
         loop_enter(context.loop);
-        loop_yield(context.loop);
-        let_threads(context.loop);
+        if (threads_due()) {
+            loop_yield_to_threads(context.loop);
+        } else {
+            loop_yield(context.loop);
+        }
     } else {
         let_others(context.scheduler);
     }
