@@ -63,6 +63,7 @@ module Heddle
         %i[mysql2 trilogy sqlite3].each do |name|
           ActiveSupport.on_load(:"active_record_#{name}adapter") { prepend Preparation }
         end
+        ActiveSupport.on_load(:active_record_sqlite3adapter) { prepend RolledBack }
       end
 
       # Warns once about a danger of lazy class loading on Ruby 3.1, in a Rails program without eager_load.

@@ -84,6 +84,16 @@ module Heddle
       end
     end
 
+    # Prepended to the adapter for SQLite, which has rolled back a transaction in which a write was interrupted.
+    #
+    # @api private
+    module RolledBack
+      # A ROLLBACK would fail, and ActiveRecord would raise that in place of the interrupt.
+      def exec_rollback_db_transaction(...)
+        super unless $! && DatabaseGems.interrupted?($!) && DatabaseGems.of(@raw_connection).idle?(@raw_connection)
+      end
+    end
+
     # Prepended to ActiveRecord's ConnectionPool.
     #
     # @api private
@@ -95,6 +105,6 @@ module Heddle
         super
       end
     end
-    private_constant :Adapter, :Preparation, :Returns
+    private_constant :Adapter, :Preparation, :RolledBack, :Returns
   end
 end

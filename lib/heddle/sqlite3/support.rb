@@ -14,7 +14,6 @@ module Heddle
       PRAGMA = /\A\s*pragma\s+(?:\w+\s*\.\s*)?busy_timeout/i
       # A name that makes connections share a cache, or may do so.
       SHARED = /\Afile:.*[?&](?:[^=]*%|cache=(?!private(?:[&#]|\z)))/im
-      # Ends any statement at once, as it may in the middle of another's.
       private_constant :UNSETTLED, :PRAGMA, :SHARED
 
       # A busy handler of the program's.
@@ -53,8 +52,7 @@ module Heddle
         extended_result_codes= last_insert_row_id load_extension load_extension_internal serialize total_changes trace
         transaction_active?].freeze
       STATEMENT = %i[clear_bindings! close reset!].freeze
-      BACKUP = %i[finish].freeze
-      private_constant :DATABASE, :STATEMENT, :BACKUP
+      private_constant :DATABASE, :STATEMENT
 
       # Prepended to SQLite3::Database.
       module Database
@@ -88,6 +86,32 @@ module Heddle
             super
             @heddle_handlers&.statement_timeout = milliseconds
           end
+        end
+
+        # After a cancel the gem calls #commit, because it takes only a StandardError for a failure.
+        def transaction(mode = nil, &block)
+          return super unless block
+
+          before = $!
+          super do |database|
+            finished = false
+            value = yield(database)
+            finished = true
+            value
+          ensure
+            @heddle_cancelled = !finished && $!.is_a?(Cancellation) && !$!.equal?(before)
+          end
+        end
+
+        def commit
+          cancelled, @heddle_cancelled = @heddle_cancelled, false
+          cancelled ? rollback : super
+        end
+
+        # SQLite has rolled back a transaction in which a write was interrupted.
+        def rollback
+          interrupted = $!.is_a?(Cancellation) || $!.is_a?(::Timeout::Error)
+          (interrupted && !transaction_active?) || super
         end
 
         private
@@ -142,6 +166,27 @@ module Heddle
         end
       end
 
+      # Prepended to SQLite3::Backup.
+      module Backup
+        def initialize(target, target_name, source, source_name)
+          @heddle_handlers = [target, source].filter_map(&:heddle_handlers)
+          guard { super }
+        end
+
+        def step(pages) = guard { super }
+
+        def finish = guard { super }
+
+        private
+
+        def guard
+          @heddle_handlers.each(&:enter)
+          yield
+        ensure
+          @heddle_handlers.each(&:leave)
+        end
+      end
+
       class << self
         # @raise [LoadError] if this gem is none that can be served
         def check
@@ -163,6 +208,7 @@ module Heddle
         def prepend_all
           ::SQLite3::Database.prepend(Database)
           ::SQLite3::Statement.prepend(Statement)
+          ::SQLite3::Backup.prepend(Backup)
         end
       end
     end
