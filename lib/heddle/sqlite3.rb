@@ -24,6 +24,6 @@ module Heddle
   # nor those whose name is in UTF-16.
   module SQLite3
     Support.check
-    Support.prepend_all
+    Support.install
   end
 end

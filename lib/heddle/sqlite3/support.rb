@@ -2,9 +2,9 @@
 
 module Heddle
   module SQLite3
-    # What is prepended to the gem's classes. Each method that enters SQLite with a connection first waits for its turn,
-    # and at its end raises what a handler has kept. It looks at a connection only if there is anything to look for at
-    # all: some of these methods are called for each row.
+    # What is prepended to the gem's classes. Each call that enters SQLite with a connection waits for its turn
+    # ({Guards}). Some of these methods are called for each row, so they look at a connection only while there is
+    # anything to look for at all.
     #
     # @api private
     module Support
@@ -20,49 +20,14 @@ module Heddle
       BusyHandler = Struct.new(:handlers, :callable) do
         def call(count) = handlers.call_busy_handler(callable, count)
       end
-
-      class << self
-        # A module with these methods, as far as the gem has them.
-        #
-        # @param handlers [String] an expression: those of the connection
-        def guard(klass, names, handlers)
-          Module.new do
-            names.each do |name|
-              hidden = klass.private_method_defined?(name)
-              next unless hidden || klass.method_defined?(name)
-
-              parameters = {0 => "", 1 => "(value)"}.fetch(klass.instance_method(name).arity, "(*values)")
-              class_eval(<<~RUBY, __FILE__, __LINE__ + 1)
-                def #{name}#{parameters}
-                  UNSETTLED.empty? || #{handlers}&.enter
-                  super
-                ensure
-                  UNSETTLED.empty? || #{handlers}&.leave
-                end
-              RUBY
-              private name if hidden
-            end
-          end
-        end
-      end
-
-      # Not +interrupt+ and +closed?+, which are allowed at any time, nor what only reads a statement's own data.
-      DATABASE = %i[authorizer= changes close collation db_filename define_aggregator2 define_function
-        define_function_with_flags deserialize disable_quirk_mode enable_load_extension encoding errcode errmsg
-        extended_result_codes= last_insert_row_id load_extension load_extension_internal serialize total_changes trace
-        transaction_active?].freeze
-      STATEMENT = %i[clear_bindings! close reset!].freeze
-      private_constant :DATABASE, :STATEMENT
+      private_constant :BusyHandler
 
       # Prepended to SQLite3::Database.
       module Database
-        include Support.guard(::SQLite3::Database, DATABASE, "@heddle_handlers")
-
         # @return [Handlers, nil] nil for a connection that is left alone
         attr_reader :heddle_handlers
 
         def busy_timeout=(milliseconds)
-          UNSETTLED.empty? || @heddle_handlers&.enter
           super
           @heddle_handlers&.busy_timeout = milliseconds
         end
@@ -73,7 +38,6 @@ module Heddle
         end
 
         def busy_handler(handler = nil, &block)
-          UNSETTLED.empty? || @heddle_handlers&.enter
           handler ||= block
           handler = BusyHandler.new(@heddle_handlers, handler) if handler && @heddle_handlers
           super(handler, &nil)
@@ -81,10 +45,12 @@ module Heddle
 
         if ::SQLite3::Database.method_defined?(:statement_timeout=)
           def statement_timeout=(milliseconds)
-            UNSETTLED.empty? || @heddle_handlers&.enter
-            UNSETTLED[:statement_timeout] = true
             super
-            @heddle_handlers&.statement_timeout = milliseconds
+            return unless @heddle_handlers
+
+            @heddle_handlers.statement_timeout = milliseconds
+            UNSETTLED[:statement_timeout] = true
+            Handlers.install_guards
           end
         end
 
@@ -125,65 +91,107 @@ module Heddle
         end
 
         def exec_batch(sql, *)
-          UNSETTLED.empty? || @heddle_handlers&.enter
-          return super unless @heddle_handlers && sql.match?(/busy_timeout/i)
-
-          @heddle_handlers.with_pragma { super }
-        ensure
-          UNSETTLED.empty? || @heddle_handlers&.leave
+          (@heddle_handlers && sql.match?(/busy_timeout/i)) ? @heddle_handlers.with_pragma { super } : super
         end
       end
 
       # Prepended to SQLite3::Statement.
       module Statement
-        include Support.guard(::SQLite3::Statement, STATEMENT, "@connection&.heddle_handlers")
-
-        # In 2.0 and later a method in Ruby, which calls +prepare+.
+        # Until 2.0 the constructor is in C, and prepares the statement itself.
         PREPARE = ::SQLite3::Statement.private_method_defined?(:prepare) ? :prepare : :initialize
-        private_constant :PREPARE
 
-        define_method(PREPARE) do |database, sql|
-          handlers = database.heddle_handlers
-          UNSETTLED.empty? || handlers&.enter
-          next super(database, sql) unless handlers && PRAGMA.match?(sql)
+        class_eval <<~RUBY, __FILE__, __LINE__ + 1
+          private def #{PREPARE}(database, sql)
+            return super unless PRAGMA.match?(sql) && database.heddle_handlers
 
-          handlers.with_pragma { super(database, sql) }
-        ensure
-          UNSETTLED.empty? || handlers&.leave
-        end
-        private PREPARE
+            database.heddle_handlers.with_pragma { super }
+          end
+        RUBY
 
-        def step
-          UNSETTLED.empty? || @connection&.heddle_handlers&.enter(self)
+        # Both may commit, and so wait for a lock; and both return, whatever SQLite says.
+
+        def reset!
           super
         ensure
-          UNSETTLED.empty? || @connection&.heddle_handlers&.leave
+          UNSETTLED.empty? || Handlers.settle
         end
 
-        def bind_param(key, value)
-          UNSETTLED.empty? || @connection&.heddle_handlers&.enter(self)
+        def close
+          super
+        ensure
+          UNSETTLED.empty? || Handlers.settle
+        end
+      end
+
+      # Prepended to SQLite3::Backup, whose calls return SQLite's code.
+      module Backup
+        def initialize(target, target_name, source, source_name)
+          @heddle_handlers = [target, source].filter_map(&:heddle_handlers)
+          take_turn { super }
+        end
+
+        def step(pages) = take_turn { super }
+
+        def finish = take_turn { super }
+
+        private
+
+        def take_turn
+          @heddle_handlers.each(&:enter)
+          yield
+        ensure
+          UNSETTLED.empty? || Handlers.settle
+        end
+      end
+
+      # Prepended to SQLite3::Exception. The gem makes one when SQLite has stopped.
+      module Exception
+        def initialize(...)
+          UNSETTLED.empty? || Handlers.settle
           super
         end
       end
 
-      # Prepended to SQLite3::Backup.
-      module Backup
-        def initialize(target, target_name, source, source_name)
-          @heddle_handlers = [target, source].filter_map(&:heddle_handlers)
-          guard { super }
-        end
+      # The methods that wait for their turn: see the head of ext/heddle/db/sqlite/handlers.c for when they come.
+      module Guards
+        # Not +interrupt+ and +closed?+, which are allowed at any time.
+        DATABASE = %i[authorizer= busy_handler busy_timeout= changes close collation db_filename define_aggregator2
+          define_function define_function_with_flags deserialize disable_quirk_mode enable_load_extension encoding
+          errcode errmsg exec_batch extended_result_codes= last_insert_row_id load_extension load_extension_internal
+          serialize statement_timeout= total_changes trace transaction_active?].freeze
+        # Not what reads a statement's own data, nor +bind_param+: SQLite refuses it for a statement that runs.
+        STATEMENT = %i[clear_bindings! close reset! step].freeze
+        private_constant :DATABASE, :STATEMENT
 
-        def step(pages) = guard { super }
+        class << self
+          # @return [Array<Class, Module>] classes of the gem, and after each the module to prepend
+          def all
+            statement = ::SQLite3::Statement
+            [::SQLite3::Database, guard(::SQLite3::Database, DATABASE, "@heddle_handlers&.enter"),
+              statement, guard(statement, STATEMENT, "@connection&.heddle_handlers&.enter(self)"),
+              statement, guard(statement, [Statement::PREPARE], "values.first.heddle_handlers&.enter")]
+          end
 
-        def finish = guard { super }
+          private
 
-        private
+          # A module with these methods, as far as the gem has them.
+          def guard(klass, names, enter)
+            Module.new do
+              names.each do |name|
+                hidden = klass.private_method_defined?(name)
+                next unless hidden || klass.method_defined?(name)
 
-        def guard
-          @heddle_handlers.each(&:enter)
-          yield
-        ensure
-          @heddle_handlers.each(&:leave)
+                parameters = {0 => "", 1 => "(value)"}.fetch(klass.instance_method(name).arity, "(*values)")
+                class_eval(<<~RUBY, __FILE__, __LINE__ + 1)
+                  def #{name}#{parameters}
+                    UNSETTLED.empty? || #{enter}
+                    super
+                  end
+                RUBY
+                private name if hidden
+              end
+            end
+          end
         end
       end
 
@@ -205,12 +213,17 @@ module Heddle
           database&.close
         end
 
-        def prepend_all
+        def install
           ::SQLite3::Database.prepend(Database)
           ::SQLite3::Statement.prepend(Statement)
           ::SQLite3::Backup.prepend(Backup)
+          ::SQLite3::Exception.prepend(Exception)
+          Handlers.guard_by(Guards.all)
+          # What was suspended is so in the parent.
+          AfterFork.register { UNSETTLED.delete_if { |key, _| key.is_a?(Handlers) } }
         end
       end
     end
+    private_constant :Support
   end
 end

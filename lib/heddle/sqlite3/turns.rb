@@ -21,12 +21,6 @@ module Heddle
         begin_statement(statement) if statement_timeout?
       end
 
-      # Raises what ended the call, in place of SQLite's error.
-      def leave
-        error = take
-        raise error, cause: error.cause if error
-      end
-
       private
 
       def await_turn

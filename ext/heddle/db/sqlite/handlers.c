@@ -4,8 +4,10 @@
 //
 // - A handler runs in the middle of a call of the gem, on the stack of the fiber that made it. While another fiber runs,
 //   the connection is `suspended`, and SQLite forbids its use: the gem's methods wait (lib/heddle/sqlite3/turns.rb).
-// - No exception passes through SQLite's frames. A handler keeps it, and makes SQLite stop; the gem then raises an
-//   error of SQLite's, in whose place the kept one is raised.
+// - No exception passes through SQLite's frames. A handler keeps it, and makes SQLite stop; the gem then makes an error
+//   of SQLite's, and there the kept one is raised in its place.
+// - The methods that wait are prepended to the gem's classes when a connection is suspended for the first time: until
+//   then they would only cost time.
 // - A connection with a mutex is left alone: the native thread that runs a statement holds it, so that another thread
 //   would wait for it with the GVL. So is one that shares its cache with others, which has a mutex even without.
 // - In a child of fork, a handler never returns into SQLite: it jumps over SQLite's frames.
@@ -31,6 +33,7 @@ static const int64_t LONGEST = 10000000;
 
 static VALUE handlers_class;
 static VALUE unsettled; // Hash of the Handlers whose connection is suspended, or which keep an exception
+static VALUE guards;    // Array of classes of the gem and modules to prepend, in turn; empty once that was done
 static ID id_call;
 
 struct handlers {
@@ -41,6 +44,7 @@ struct handlers {
     bool shared;           // with a cache that other connections use
     VALUE fiber;           // whose call is suspended; or 0
     VALUE error;           // that was kept from SQLite; or 0
+    VALUE keeper;          // … in this fiber
     bool fatal;            // … and which no rescue stops
     int64_t busy_span;     // nanoseconds to wait for a lock
     deadline_t busy_until; // the end of the current wait
@@ -55,7 +59,7 @@ static void handlers_mark(void *pointer)
     const struct handlers *handlers = pointer;
     rb_gc_mark(handlers->self); // SQLite's handlers use it: it must not move
     if (handlers->fiber) rb_gc_mark(handlers->fiber);
-    if (handlers->error) rb_gc_mark(handlers->error);
+    if (handlers->error) rb_gc_mark(handlers->error), rb_gc_mark(handlers->keeper);
 }
 
 static void handlers_free(void *pointer)
@@ -103,9 +107,19 @@ struct suspension {
     VALUE answer;
 };
 
+// Calls no method, as all that a handler does.
+static void install_guards(void)
+{
+    while (RARRAY_LEN(guards) > 0) {
+        VALUE module = rb_ary_pop(guards), klass = rb_ary_pop(guards);
+        rb_prepend_module(klass, module);
+    }
+}
+
 static VALUE run_others(VALUE argument)
 {
     struct suspension *suspension = (struct suspension *)argument;
+    install_guards();
     rb_hash_aset(unsettled, suspension->handlers->self, Qtrue);
     suspension->handlers->fiber = rb_fiber_current();
     if (suspension->callable) {
@@ -131,6 +145,7 @@ static void keep(struct handlers *handlers, int state)
         handlers->fatal = false;
     }
     handlers->error = error;
+    handlers->keeper = rb_fiber_current();
     rb_set_errinfo(Qnil);
 }
 
@@ -204,10 +219,10 @@ static int progress(void *pointer)
     if (now - handlers->slice_began < SLICE) return 0;
     handlers->slice_began = now;
     if (!loop_for(handlers)) return 0;
-    bool on = suspend((struct suspension){.handlers = handlers, .loop = loop});
+    bool goes_on = suspend((struct suspension){.handlers = handlers, .loop = loop});
     handlers->switches = loop->statistics.switches;
     handlers->slice_began = deadline_now();
-    return !on;
+    return !goes_on;
 }
 
 // The times of SQLite's own handler. It sleeps with the GVL, as that one does.
@@ -393,17 +408,42 @@ static VALUE handlers_suspended_p(VALUE self)
     return handlers->fiber && handlers->born == fork_count() && handlers->fiber != rb_fiber_current() ? Qtrue : Qfalse;
 }
 
-/* call-seq: handlers.take -> exception or nil: what was kept. Raises what no rescue stops. */
-static VALUE handlers_take(VALUE self)
+static int find_kept(VALUE self, VALUE unused, VALUE found)
 {
+    (void)unused;
+    if (SYMBOL_P(self)) return ST_CONTINUE;
     struct handlers *handlers = handlers_of(self);
+    if (!handlers->error || handlers->keeper != rb_fiber_current()) return ST_CONTINUE;
+    *(struct handlers **)found = handlers;
+    return ST_STOP;
+}
+
+/* call-seq: Handlers.settle -> nil: raises what was kept in this fiber, if anything. SQLite has returned. */
+static VALUE handlers_settle(VALUE klass)
+{
+    struct handlers *handlers = NULL;
+    rb_hash_foreach(unsettled, find_kept, (VALUE)&handlers);
+    if (!handlers) return klass;
     VALUE error = handlers->error;
-    if (!error) return Qnil;
-    bool fatal = handlers->fatal;
     handlers->error = 0;
-    rb_hash_delete(unsettled, self);
-    if (fatal) rb_exc_fatal(error);
-    return error;
+    rb_hash_delete(unsettled, handlers->self);
+    if (handlers->fatal) rb_exc_fatal(error);
+    rb_exc_raise(error);
+}
+
+/* call-seq: Handlers.guard_by(classes_and_modules) -> array: what is prepended when it is needed first */
+static VALUE handlers_guard_by(VALUE klass, VALUE classes_and_modules)
+{
+    (void)klass;
+    return rb_ary_concat(guards, classes_and_modules);
+}
+
+/* call-seq: Handlers.install_guards -> nil */
+static VALUE handlers_install_guards(VALUE klass)
+{
+    (void)klass;
+    install_guards();
+    return Qnil;
 }
 
 void sqlite_handlers_define(VALUE sqlite)
@@ -411,6 +451,8 @@ void sqlite_handlers_define(VALUE sqlite)
     id_call = rb_intern("call");
     unsettled = rb_funcall(rb_hash_new(), rb_intern("compare_by_identity"), 0);
     rb_gc_register_mark_object(unsettled);
+    guards = rb_ary_new();
+    rb_gc_register_mark_object(guards);
     handlers_class = rb_define_class_under(sqlite, "Handlers", rb_cObject);
     rb_undef_alloc_func(handlers_class);
     rb_define_singleton_method(handlers_class, "agree?", handlers_agree_p, 2);
@@ -423,5 +465,7 @@ void sqlite_handlers_define(VALUE sqlite)
     rb_define_method(handlers_class, "with_pragma", handlers_with_pragma, 0);
     rb_define_method(handlers_class, "call_busy_handler", handlers_call_busy_handler, 2);
     rb_define_method(handlers_class, "suspended?", handlers_suspended_p, 0);
-    rb_define_method(handlers_class, "take", handlers_take, 0);
+    rb_define_singleton_method(handlers_class, "settle", handlers_settle, 0);
+    rb_define_singleton_method(handlers_class, "guard_by", handlers_guard_by, 1);
+    rb_define_singleton_method(handlers_class, "install_guards", handlers_install_guards, 0);
 }
