@@ -71,7 +71,19 @@ class RailtieTest < Minitest::Test
       out.out, out.err)
   end
 
-  # The pool has one connection: the second query waits for the first.
+  # On the gem sqlite3, which stops all tasks, unless heddle/sqlite3 makes it give way.
+  def test_doctor_of_the_database
+    ["", 'require "heddle/sqlite3"'].each do |support|
+      out = application(support, <<~RUBY, adapter: "sqlite3")
+        require "heddle/rails/doctor"
+        ActiveRecord::Base.establish_connection
+        p Heddle::Rails::Doctor.new(Rails.application).run
+      RUBY
+      stops = /^!  a query of the gem sqlite3 stops.*^!  two queries to primary: .*^false$/m
+      assert_match support.empty? ? stops : /^ok two queries to primary: .*^true$/m, out.out, out.err
+    end
+  end
+
   def test_doctor_of_a_database_whose_queries_do_not_overlap
     out = application("", <<~RUBY)
       require "heddle/rails/doctor"
