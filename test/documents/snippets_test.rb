@@ -183,6 +183,12 @@ class SnippetsTest < Minitest::Test
     RUBY
       p cache.get("key"), cache.get("page")
     AFTER
+    "memcached: Many tasks at once 1" => Reader.new(<<~RUBY, "p values", "[1, nil]\n"),
+      require "heddle"
+      cache = Heddle::Memcached.new(ENV.fetch("CACHE"))
+      keys = %w[one missing]
+      cache.set("one", 1)
+    RUBY
     "memcached: Instead of dalli 1" => Reader.new(%(require "heddle"), "", "1\n"),
     "puma: Rails on Puma 1" =>
       Reader.new(RAILS + PUMA, "p @options[:heddle_fibers], config.active_support.isolation_level", "200\n:fiber\n"),

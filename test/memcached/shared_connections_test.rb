@@ -247,6 +247,25 @@ class MemcachedSharedConnectionsTest < Minitest::Test
     end
   end
 
+  # Who comes later has a later limit, which must not become that of the reader.
+  def test_those_behind_do_not_extend_the_time_limit
+    with_server do |cache, peers|
+      cache.send(:time_limit=, 0.4)
+      ended = Thread::Queue.new
+      get = ->(key) { Heddle.spawn { answer { cache.get(key) }.tap { ended << key } } }
+      tasks = [get.call("first")]
+      peer = peers.pop
+      peer.socket.write(peer.reply(peer.request, "." * 50_000)[0, 100])
+      while ended.empty?
+        tasks << get.call("later") if tasks.size < 4
+        sleep 0.05
+        peer.socket.write(".")
+      end
+      assert_equal "first", ended.pop
+      values(tasks).each { |error| assert_kind_of Heddle::DeadlineExceeded, error }
+    end
+  end
+
   # A connection that owes a reply to nobody takes no more operations, and is closed if the reply does not come.
   def test_a_reply_that_was_given_up_and_does_not_come
     with_server do |cache, peers|
@@ -368,6 +387,7 @@ class MemcachedSharedConnectionsTest < Minitest::Test
 
   def test_a_server_that_does_not_understand
     with_server do |cache, peers|
+      failures = count_failures(cache)
       tasks = spawn_gets(cache, *"a".."d")
       peer = peers.pop
       asked = peer.requests(4)
@@ -378,6 +398,7 @@ class MemcachedSharedConnectionsTest < Minitest::Test
       refused = results.index { |value| value.is_a?(Heddle::Memcached::ClientError) }
       assert_equal asked[1].key, %w[a b c d][refused]
       assert_equal %w[a b c d] - [asked[1].key], results - [results[refused]]
+      assert_empty failures
     end
   end
 

@@ -1,5 +1,5 @@
 // A connection of a server, lent by its pool to one exchange, or to those of several tasks of a loop: see
-// doc/adr/0050-gets-of-tasks-share-connections.md.
+// doc/adr/0051-operations-share-connections-of-memcached.md.
 #ifndef HEDDLE_MEMCACHED_CONNECTION_H
 #define HEDDLE_MEMCACHED_CONNECTION_H
 

@@ -27,7 +27,7 @@ static void ask(struct exchange *exchange)
     struct stream *stream = connection->stream;
     uint64_t begins = stream_written(stream);
     exchange->request.opaque = ++server->opaque;
-    stream_bound(stream, exchange->until); // for a large value, which may wait: then nobody else is here
+    if (!connection->loop) stream_bound(stream, exchange->until); // a large value may wait for the socket
     memcached_ask(stream, object, &exchange->request, exchange->key, exchange->value, &exchange->writing);
     stream_line_ask(&connection->line, &exchange->turn, stream, begins);
     exchange->writing = false;
@@ -170,6 +170,7 @@ static void read_reply(struct exchange *exchange)
     stream_line_answer(line, &exchange->turn, stream);
     connection->proven = true;
     if (!in_sync) {
+        connection->failed = true; // by this request, not by the server
         stream_poison(stream, "the server did not understand a request");
     } else if (line->asked == line->answered) {
         size_t more;
