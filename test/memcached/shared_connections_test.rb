@@ -473,7 +473,8 @@ class MemcachedSharedConnectionsTest < Minitest::Test
 
   def test_a_client_that_is_closed
     with_server do |cache, peers|
-      tasks = spawn_gets(cache, *Array.new(20) { |n| "k#{n}" })
+      keys = Array.new(20) { |n| "k#{n}" }
+      tasks = spawn_gets(cache, *keys)
       peer = peers.pop
       asked = peer.requests(16)
       cache.close
@@ -513,8 +514,8 @@ class MemcachedSharedConnectionsTest < Minitest::Test
       end
     end
     plain = Array.new(3) { |n| Thread.new { Array.new(200) { cache.get(keys[n]) }.uniq } }
-    runs.each { |run| assert_equal keys.map { |key| [key] }, run.value }
-    assert_equal keys.first(3).map { |key| [key] }, plain.map(&:value)
+    runs.each { |run| assert_equal keys.zip, run.value }
+    assert_equal keys.first(3).zip, plain.map(&:value)
     assert_at_rest(cache)
   end
 

@@ -59,8 +59,8 @@ class SimulatedMemcachedTest < Minitest::Test
     # @return [Hash{Symbol => Integer}] how operations ended
     def run
       before = descriptor_count
-      @cache = Heddle::Memcached.new(NAMES, pool: draw(PLACES), timeout: @healthy ? 60 : draw(0.3..3.0), failures: draw(1..3),
-        failover: draw < 0.7, max_retry_after: 8)
+      @cache = Heddle::Memcached.new(NAMES, pool: draw(PLACES), timeout: @healthy ? 60 : draw(0.3..3.0),
+        failures: draw(1..3), failover: draw < 0.7, max_retry_after: 8)
       @hosts = NAMES.to_h { |name| [name, @world.host(name) { |host| start(host) }] }
       NAMES.each { |name| @world.link(name, **@link) }
       watch_blame if @healthy

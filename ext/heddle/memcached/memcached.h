@@ -1,7 +1,7 @@
 // Shared by the files of this layer: client.c (the object, its ring), server.c (the connections to a server and their
 // leases), messages.c (a request and its reply), connection.c (exchanges on one connection: connection.h), exchange.c
-// (one key: ask, read, retry), single.c (methods for one key), multi.c, shard.c and batch.c (many keys on all servers at once: multi.h), text.c (commands of the text
-// protocol).
+// (one key: ask, read, retry), single.c (methods for one key), multi.c, shard.c and batch.c (many keys on all servers
+// at once: multi.h), text.c (commands of the text protocol).
 #ifndef HEDDLE_MEMCACHED_MEMCACHED_H
 #define HEDDLE_MEMCACHED_MEMCACHED_H
 
