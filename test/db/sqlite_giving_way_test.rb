@@ -72,6 +72,19 @@ class SQLiteGivingWayTest < Minitest::Test
     end
   end
 
+  # Neither the task nor its loop ever waits.
+  def test_long_statements_in_tasks_stop_no_other_thread
+    thread = Thread.new do
+      Heddle.run do
+        Array.new(2) { Heddle.spawn { with_db { |db| db.query(ENDLESS) } } }.each(&:value)
+      end
+    end
+    thread.report_on_exception = false
+    assert_within(SECONDS * 2) { 10.times { sleep(0.001) } }
+    thread.raise(IndexError, "interrupted")
+    assert_raises(IndexError) { thread.value }
+  end
+
   # Sorting, joins and writes let other tasks run, too.
   def test_concurrent_statements_return_the_right_results
     Heddle.run do
