@@ -33,7 +33,7 @@ class Application
     nil while now < finish
     text("computed")
   ensure
-    File.write("computed", "#{$!.class}")
+    File.write("computed", $!.class.to_s)
   end
 
   # Blocks the thread: Ruby asks no scheduler.
@@ -49,7 +49,7 @@ class Application
     File.write("sleeps-#{query["id"]}", "")
     sleep
   ensure
-    File.write("slept-#{query["id"]}", "#{$!.class}")
+    File.write("slept-#{query["id"]}", $!.class.to_s)
   end
 
   def upload(env, _)
@@ -81,7 +81,7 @@ class Application
     rescue SystemCallError, IOError => error
       File.write("left-#{query["id"]}", error.class.name)
     ensure
-      File.write("unsubscribed-#{query["id"]}", "#{$!.class}")
+      File.write("unsubscribed-#{query["id"]}", $!.class.to_s)
       io.close
     end
     [200, {}, []]
@@ -100,7 +100,7 @@ class Application
     def each
       count.times { |i| (i == 0 || sleep(0.02)) && yield("data: #{i}\n\n") }
     ensure
-      File.write("streamed-#{name}", "#{$!.class}")
+      File.write("streamed-#{name}", $!.class.to_s)
     end
   end
 

@@ -35,12 +35,32 @@ class PumaPoolTest < Minitest::Test
     end
   end
 
-  # It has one that waits, or does not compute.
+  # Otherwise each step of those that accept connections and read requests would take a time slice of Ruby's, which is
+  # a hundred pieces of this work.
+  def test_a_loop_that_always_computes_lets_other_threads_go_on
+    with_pool do |pool|
+      stop = false
+      done = 0
+      work = lambda do
+        finish = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + 0.001
+        nil while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < finish
+        done += 1
+        pool << work unless stop
+      end
+      pool << work
+      reader, writer = IO.pipe
+      writer << "x"
+      30.times { IO.select([reader], nil, nil, 0) }
+      stop = true
+      assert_operator done, :<, 1000
+    end
+  end
+
   def test_a_second_thread_begins_what_the_first_one_cannot
     with_pool(threads: 2) do |pool|
       stop = false
       done = Thread::Queue.new
-      pool << -> { Thread.pass until stop }
+      pool << -> { nil until stop }
       wait_until(what: "the work") { pool.backlog.zero? }
       20.times { |i| pool << -> { sleep(0.001) && done << i } }
       assert_equal (0...20).to_a, Array.new(20) { done.pop }.sort
@@ -61,7 +81,7 @@ class PumaPoolTest < Minitest::Test
       with_pool do |pool|
         pool << -> { raise Exception, "a fault" } # rubocop:disable Lint/RaiseException -- Puma's own rescues the rest
         pool << -> { done << true }
-        assert done.pop(timeout: 10)
+        wait_until(what: "the other work") { !done.empty? }
       end
     end
     assert_equal "Error reached top of thread-pool: a fault (Exception)\n", err

@@ -56,7 +56,6 @@ class PumaRequestsTest < Minitest::Test
   # A connection that always has a next request must not keep others waiting.
   def test_pipelined_requests_let_others_begin
     puma.connect do |socket|
-      File.delete(path("began-endless")) if File.exist?(path("began-endless"))
       writer = in_background do
         loop { socket.write(get("/") * 50) }
       rescue SystemCallError, IOError
@@ -67,7 +66,7 @@ class PumaRequestsTest < Minitest::Test
       rescue SystemCallError, IOError
         nil
       end
-      10.times { assert_equal "200", puma.get("/waits?seconds=0.001").code }
+      3.times { assert_equal "200", puma.get("/waits?seconds=0.001").code }
       socket.close
       [writer, reader].each(&:value)
     end

@@ -28,6 +28,17 @@ class PumaStopsTest < Minitest::Test
     end
   end
 
+  # Puma's own option; before version 8 Puma lists threads for it.
+  def test_what_a_stop_waits_for_is_shown
+    PumaProcess.run("shutdown_debug true") do |puma|
+      held = hold(puma, 1)
+      puma.signal(:TERM)
+      wait_until(what: "the report") { puma.written.include?("config.ru") }
+      let_go(puma)
+      assert_equal ["held 0"], held.map(&:value)
+    end
+  end
+
   # More than there are fibers.
   def test_requests_that_have_not_begun_end_too
     PumaProcess.run(fibers: 5) do |puma|

@@ -19,6 +19,8 @@ module Heddle
       # Seconds for which a connection is left to other processes while no loop begins the one before. The thread that
       # accepts connections sees a stop only then.
       STUCK = 0.2
+      # Seconds for which a loop may keep the GVL, give or take a request.
+      SLICE = 0.005
       # Seconds between two looks at whether a request computes.
       INTERVAL = 0.05
 
@@ -30,7 +32,7 @@ module Heddle
         def marked_as_io_thread? = false
       end
       PROCESSOR = Processor.new.freeze
-      private_constant :ForceShutdown, :GRACE, :STUCK, :INTERVAL, :Processor, :PROCESSOR
+      private_constant :ForceShutdown, :GRACE, :STUCK, :SLICE, :INTERVAL, :Processor, :PROCESSOR
 
       # @return [String] of the tasks
       attr_reader :name
@@ -38,6 +40,9 @@ module Heddle
       def initialize(name, options = {}, **rest, &block)
         PumaSupport.check_isolation
         @loops = []
+        @ends = 0 # of requests
+        @passed = 0 # when a loop last gave the GVL away
+        @seen = {}.compare_by_identity # by {#interrupt_computing}
         @forceable = {}.compare_by_identity # tasks in {#with_force_shutdown}, with the error that was raised in them
         super
         Compatibility.check_state(self)
@@ -61,8 +66,8 @@ module Heddle
         end
       end
 
-      # Called by the thread that accepts connections, while another process may be idle. Waits as long as this one
-      # computes or has no room, and longer if no loop begins the request before.
+      # Called by the thread that accepts connections, while another process may be idle. As Puma 6 does, waits for the
+      # end of a request if this process computes or has no room. Waits longer if no loop begins the request before.
       #
       # @param seconds [Numeric, nil] the most to wait in the former case
       def wait_for_less_busy_worker(seconds)
@@ -70,7 +75,8 @@ module Heddle
 
         start = Clock.now
         with_mutex do
-          while !@shutdown && busy?
+          ends = @ends
+          while !@shutdown && (@waiting > 0 || (ends == @ends && busy?))
             left = start + ((@waiting > 0) ? [STUCK, seconds].max : seconds) - Clock.now
             break if left <= 0
 
@@ -109,16 +115,18 @@ module Heddle
           [@auto_trim, @reaper].each { |automaton| automaton&.stop }
           @loops.each(&:wake).dup
         end
-        return loops.each { |it| it.thread.join } if timeout == -1
+        dump_tasks("begins") if @shutdown_debug == true
+        return loops.each { |loop| loop.thread.join } if timeout == -1
         return if joined?(loops, timeout)
 
+        dump_tasks("waits no longer") if @shutdown_debug == :on_force
         force_shutdown
         return if joined?(loops, @shutdown_grace_time) { interrupt_computing(loops) }
 
         loops.each(&:kill)
         return if joined?(loops, GRACE)
 
-        loops.each { |it| it.thread.kill }
+        loops.each { |loop| loop.thread.kill }
         joined?(loops, GRACE)
       end
 
@@ -153,7 +161,7 @@ module Heddle
         end
       end
 
-      # A request that may begin has woken a thread; one that waited for room does, as it takes the place of another.
+      # A request that may begin has woken the threads.
       def attend?(thread) = @shutdown && thread.idle?
 
       # With its last request a thread ends, and cancels the tasks that requests have left behind.
@@ -166,14 +174,15 @@ module Heddle
         served = @block.call(*@arguments, client)
       ensure
         Heddle.unlimited_shield { ended(served) }
+        pass_on_gvl
       end
 
       def failed(error)
-        warn "Error reached top of thread-pool: #{error.message} (#{error.class})"
+        $stderr.write("Error reached top of thread-pool: #{error.message} (#{error.class})\n")
       end
 
       def thread_failed(error)
-        warn "heddle: the requests of a thread were cancelled: #{error.full_message(highlight: false)}"
+        $stderr.write("heddle: the requests of a thread were cancelled: #{error.full_message(highlight: false)}\n")
       end
 
       def thread_ended(thread)
@@ -208,31 +217,37 @@ module Heddle
         end
       end
 
-      # Called under the lock, for a request that may begin.
+      # Called under the lock, for a request that may begin: in the loop that comes first.
       def spawn_thread
         @spawned += 1
         @waiting += 1
-        wake_a_loop
-      end
-
-      def wake_a_loop
-        thread = (@loops.size == 1) ? @loops.first : @loops.min_by { |it| [computes?(it) ? 1 : 0, it.running] }
-        thread&.wake
+        @loops.each(&:wake)
       end
 
       # Called at the end of a task, whose place another request takes, in a task of its own.
       def ended(served)
         with_mutex do
+          @ends += 1
           @out_of_band_pending = true if served
           if @todo.size > @waiting
             @waiting += 1
-            wake_a_loop
+            @loops.each(&:wake)
           else
             @spawned -= 1
             @out_of_band_pending = false if @out_of_band_pending && @spawned.zero? && trigger_out_of_band_hook
           end
           @not_full.signal
         end
+      end
+
+      # A loop that has always something to do would keep the GVL from the threads that accept connections and read
+      # requests, until Ruby takes it away: 100 ms for each step of theirs.
+      def pass_on_gvl
+        now = Clock.now
+        return if now - @passed < SLICE
+
+        @passed = now
+        Thread.pass
       end
 
       # Call this under the lock.
@@ -243,14 +258,21 @@ module Heddle
 
       def joined?(loops, seconds)
         deadline = Clock.now + seconds
-        until loops.none? { |it| it.thread.alive? }
+        threads = loops.map(&:thread)
+        until threads.none?(&:alive?)
           left = deadline - Clock.now
           return false if left <= 0
 
-          loops.find { |it| it.thread.alive? }&.thread&.join([left, INTERVAL].min)
+          threads.find(&:alive?)&.join([left, INTERVAL].min)
           yield if block_given?
         end
         true
+      end
+
+      # For Puma's option shutdown_debug.
+      def dump_tasks(what)
+        $stdout.puts "#{Process.pid}: the shutdown #{what}, with these tasks:"
+        Heddle.dump($stdout)
       end
 
       def force_shutdown
@@ -266,14 +288,14 @@ module Heddle
       # A request that computes does not see its interruption, and keeps others from seeing theirs. A task computes if
       # nothing else ran since the call before.
       def interrupt_computing(loops)
-        @seen ||= {}.compare_by_identity
         loops.each do |loop|
-          task = loop.scheduler&.tasks&.find { |it| Jobs::StallWatch.computing?(it) }
-          seen, @seen[loop] = @seen[loop], [task, *loop.scheduler&.statistics&.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
-          interrupt_now(loop.thread, task) if task && seen == @seen[loop]
+          task = loop.scheduler&.tasks&.find { |candidate| Jobs::StallWatch.computing?(candidate) } or next
+          now = [task, *loop.scheduler.statistics.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
+          interrupt_now(loop.thread, task) if now == @seen[loop]
+          @seen[loop] = now
+        rescue SchedulerClosed
+          next
         end
-      rescue SchedulerClosed
-        nil
       end
 
       def interrupt_now(thread, task)
