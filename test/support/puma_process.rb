@@ -12,10 +12,10 @@ class PumaProcess < WebProcess
   # @param fibers [Integer]
   # @param threads [Integer, nil] nil to say nothing of them
   # @param bind [String]
-  def initialize(configuration = "", fibers: 200, threads: nil, bind: "tcp://127.0.0.1:PORT", files: {}, environment: {},
-    **options)
-    lines = ["plugin :heddle", "heddle fibers: #{fibers}", ("threads #{threads}, #{threads}" if threads), "bind '#{bind}'",
-      "environment 'production'", "tag ''", configuration]
+  def initialize(configuration = "", fibers: 200, threads: nil, bind: "tcp://127.0.0.1:PORT", files: {},
+    environment: {}, **options)
+    lines = ["plugin :heddle", "heddle fibers: #{fibers}", ("threads #{threads}, #{threads}" if threads),
+      "bind '#{bind}'", "environment 'production'", "tag ''", configuration]
     super([Gem.bin_path("puma", "puma"), "-C", "puma.rb", *CONTROL, "config.ru"],
       files: {"config.ru" => APPLICATION, "puma.rb" => lines.compact.join("\n"), **files},
       environment: {"RUBYOPT" => "-W0 -rbundler/setup -I#{ROOT}/lib", **environment}, **options)
@@ -32,8 +32,8 @@ class PumaProcess < WebProcess
 
   # @return [String] what pumactl says
   def control(command)
-    IO.popen({"RUBYOPT" => "-W0 -rbundler/setup"}, [RbConfig.ruby, Gem.bin_path("puma", "pumactl"), "-S", "state", command],
-      chdir: @folder, err: %i[child out], &:read)
+    pumactl = [RbConfig.ruby, Gem.bin_path("puma", "pumactl"), "-S", "state", command]
+    IO.popen({"RUBYOPT" => "-W0 -rbundler/setup"}, pumactl, chdir: @folder, err: %i[child out], &:read)
   end
 
   # Yields a connection.

@@ -65,7 +65,7 @@ class PumaClusterTest < Minitest::Test
       under_load(puma) do |answers|
         wait_until(what: "answers") { answers.size > 50 }
         puma.control("refork")
-        wait_until(30, what: "another worker") { (after = puma.workers) && after.size == 2 && after.last != before.last }
+        wait_until(30, what: "another worker") { [before, puma.workers].map(&:last).uniq.size == 2 }
         seen = answers.size
         wait_until(what: "more answers") { answers.size > seen + 50 }
       end

@@ -22,13 +22,15 @@ class PumaCompatibilityTest < Minitest::Test
   def test_a_puma_without_a_method_is_refused
     pool = Class.new(Puma::ThreadPool) { undef_method :spawn_thread, :shutdown }
     error = assert_raises(LoadError) { Compatibility.check(pool, "9.9.9") }
-    assert_equal "heddle/puma cannot run on Puma 9.9.9: its ThreadPool has no shutdown, spawn_thread. Update Heddle, or " \
-      "remove plugin :heddle from config/puma.rb", error.message
+    assert_equal "heddle/puma cannot run on Puma 9.9.9: its ThreadPool has no shutdown, spawn_thread. Update " \
+      "Heddle, or remove plugin :heddle from config/puma.rb", error.message
   end
 
   def test_a_puma_with_another_method_or_version_is_warned_of
     pool = Class.new(Puma::ThreadPool) { def overtake = nil }
-    assert_output(nil, /\Aheddle: Puma 8\.9\.9 .* its ThreadPool also has overtake\n\z/) { Compatibility.check(pool, "8.9.9") }
+    assert_output(nil, /\Aheddle: Puma 8\.9\.9 .* its ThreadPool also has overtake\n\z/) do
+      Compatibility.check(pool, "8.9.9")
+    end
     assert_output(nil, /\Aheddle: Puma 99\.0\.0 is not one of the versions that this Heddle was tested with .*\n\z/) do
       Compatibility.check(Puma::ThreadPool, "99.0.0")
     end
@@ -47,7 +49,7 @@ class PumaCompatibilityTest < Minitest::Test
   end
 
   def test_a_configuration_without_the_line_is_refused
-    assert_match(/plugin :heddle needs the line `heddle fibers: 200` in config\/puma.rb/, failed_start("plugin :heddle"))
+    assert_includes failed_start("plugin :heddle"), "plugin :heddle needs the line `heddle fibers: 200` in config/puma"
   end
 
   def test_wrong_numbers

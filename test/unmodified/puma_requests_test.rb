@@ -226,8 +226,8 @@ class PumaRequestsTest < Minitest::Test
       puma_file(puma, "go")
       assert_equal %w[0 1 2 3 4], held.map { |thread| thread.value.delete_prefix("held ") }
       wait_until(what: "the end of the requests") { puma.stats["running"].zero? }
-      assert_statistics({"backlog" => 0, "running" => 0, "pool_capacity" => 3, "busy_threads" => 0, "requests_count" => 6},
-        puma.stats)
+      assert_statistics({"backlog" => 0, "running" => 0, "pool_capacity" => 3, "busy_threads" => 0,
+                         "requests_count" => 6}, puma.stats)
     end
   end
 

@@ -30,7 +30,8 @@ module Heddle
         # @return [void]
         # @raise [LoadError] for a Puma that the pool cannot work with; warns of one that it may not know
         def check(pool = ::Puma::ThreadPool, version = ::Puma::Const::VERSION)
-          missing = (REPLACED + CALLED).reject { |name| pool.method_defined?(name) || pool.private_method_defined?(name) }
+          methods = pool.instance_methods + pool.private_instance_methods
+          missing = REPLACED + CALLED - methods
           refuse(version, "its ThreadPool has no #{missing.join(", ")}") if missing.any?
 
           unknown = pool.public_instance_methods(false) - REPLACED - CALLED - OTHERS
@@ -52,8 +53,8 @@ module Heddle
         private
 
         def refuse(version, why)
-          raise LoadError, "heddle/puma cannot run on Puma #{version}: #{why}. Update Heddle, or remove plugin :heddle " \
-            "from config/puma.rb"
+          raise LoadError, "heddle/puma cannot run on Puma #{version}: #{why}. Update Heddle, or remove " \
+            "plugin :heddle from config/puma.rb"
         end
       end
     end
