@@ -16,7 +16,7 @@ class Context
     "net_http" => "unmodified callers of Net::HTTP take less CPU",
     "keep_alive" => "unmodified callers of Net::HTTP reuse connections and TLS sessions",
     "memcached" => "Heddle's own client, its options and errors; Rails' cache store",
-    "databases" => "clients for MySQL, MariaDB, PostgreSQL, SQLite, ODBC; ActiveRecord, Sequel, pg and mysql2",
+    "databases" => "clients for MySQL, MariaDB, PostgreSQL, SQLite, ODBC; ActiveRecord, Sequel, pg, mysql2 and sqlite3",
     "puma" => "Rails on Puma: hundreds of requests at once in one thread",
     "jobs" => "Sidekiq's jobs on fibers, with deadlines and limits",
     "executors_and_limits" => "concurrent-ruby's work as tasks, semaphores and pools, limits for all processes",

@@ -17,7 +17,7 @@ class PartialRequiresTest < Minitest::Test
     end
   end
 
-  %w[async active_record sequel sidekiq limit executor active_job mysql2 puma].each do |part|
+  %w[async active_record sequel sidekiq limit executor active_job mysql2 sqlite3 puma].each do |part|
     define_method("test_#{part}_warns_of_nothing_of_its_own") do
       out = in_child(%($VERBOSE = true; require "heddle/#{part}"; puts "loaded"), heddle: false, gems: true)
       assert_equal "loaded\n", out.out, out.err
@@ -53,9 +53,9 @@ class PartialRequiresTest < Minitest::Test
   end
 
   {
-    active_record: "activerecord", sequel: "sequel", mysql2: "mysql2", notifications: "activesupport", async: "async",
-    limit: "redis-client", sidekiq: "sidekiq", active_job: "activejob", good_job: "active", executor: "concurrent-ruby",
-    rails: "railties", puma: "puma"
+    active_record: "activerecord", sequel: "sequel", mysql2: "mysql2", sqlite3: "sqlite3",
+    notifications: "activesupport", async: "async", limit: "redis-client", sidekiq: "sidekiq", active_job: "activejob",
+    good_job: "active", executor: "concurrent-ruby", rails: "railties", puma: "puma"
   }.each do |part, gem|
     define_method("test_#{part}_without_its_gem") do
       out = in_child(<<~RUBY, heddle: false)

@@ -40,8 +40,8 @@ class SignaturesTest < Minitest::Test
     end
     assert_empty strangers
     names = environment.class_decls.keys.map { |name| name.to_s.delete_prefix("::") }.grep(/\AHeddle/)
-    # They need mysql2, ActiveRecord, good_job and Rails.
-    elsewhere = %w[Heddle::MySQL2 Heddle::ActiveRecordSupport::SharedConnection
+    # They need mysql2, sqlite3, ActiveRecord, good_job and Rails.
+    elsewhere = %w[Heddle::MySQL2 Heddle::SQLite3 Heddle::ActiveRecordSupport::SharedConnection
       Heddle::ActiveRecordSupport::UncommittedRow Heddle::GoodJobSupport Heddle::Rails Heddle::Rails::Railtie]
     assert_empty names - offered.map(&:name) - elsewhere
   end

@@ -44,6 +44,7 @@ class SnippetsTest < Minitest::Test
     "puma: Rails on Puma 1" => %w[puma],
     "databases: ActiveRecord 1" => %w[activerecord],
     "databases: mysql2 and pg 1" => %w[mysql2 pg],
+    "databases: The gem sqlite3 1" => %w[sqlite3],
     "databases: ODBC 1" => %w[heddle-odbc],
     "databases: Sequel on Heddle's own clients 1" => %w[sequel sqlite3],
     "databases: Sequel on other gems 1" => %w[sequel],
@@ -240,6 +241,7 @@ class SnippetsTest < Minitest::Test
     "databases: ActiveRecord 1" =>
       Reader.new("", "p Heddle::ActiveRecordSupport.name", %("Heddle::ActiveRecordSupport"\n)),
     "databases: mysql2 and pg 1" => Reader.new("", "", %(["2", "3"]\n)),
+    "databases: The gem sqlite3 1" => Reader.new("", "", %([["as good as new"]]\n)),
     "databases: ODBC 1" => Reader.new(<<~RUBY, "", "3\n"),
       require "#{ROOT}/test/support/odbc_sources"
       ODBCSources.add("shop", "SQLite", Database: ":memory:")

@@ -44,7 +44,7 @@ struct loop {
     struct wait_owner *owner;  // the owner of the running fiber
     struct wait_owner *root;   // code outside of any task: the caller of the outermost run, the thread's root fiber
     struct wait_owner *system; // fibers between two tasks: they receive no interrupt
-    bool threads_due;   // other threads are to have a turn: see loop_yield_to_threads
+    bool threads_due;          // other threads are to have a turn: see loop_yield_to_threads
     bool interrupt_due; // transferring to root's fiber, to raise an interrupt that came while another fiber polled
     // The parked wait whose fiber polls at the moment, and runs trap handlers meanwhile; or NULL. A handler on root's
     // fiber may wait itself, as in a plain thread: loop.c must not take this parked wait for the handler's.

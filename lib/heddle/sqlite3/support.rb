@@ -203,7 +203,8 @@ module Heddle
           library.load
           library.load_into(database)
           statement = database.prepare("select 1")
-          return if Handlers.agree?(database, statement) && statement.instance_variable_get(:@connection).equal?(database)
+          known = statement.instance_variable_get(:@connection).equal?(database)
+          return if known && Handlers.agree?(database, statement)
 
           raise LoadError, "heddle/sqlite3 does not know this gem sqlite3 (#{::SQLite3::VERSION}, SQLite " \
             "#{::SQLite3::SQLITE_VERSION}): it needs 1.7 or later, with SQLite 3.44 or later; with a newer gem, " \

@@ -124,7 +124,7 @@ enum { SQLITE_OLDEST = 3038000, SQLITE_WITH_DB_NAME = 3039000, SQLITE_WITH_CLIEN
 #define SQLITE_MEMBER(number, returned, name, parameters) returned(*name) parameters;
 struct sqlite_api {
     SQLITE_FUNCTIONS(SQLITE_MEMBER)
-    const char *(*db_name)(sqlite3 *, int); // NULL before 3.39.0
+    const char *(*db_name)(sqlite3 *, int);                                    // NULL before 3.39.0
     int (*set_clientdata)(sqlite3 *, const char *, void *, sqlite_destructor); // NULL before 3.44.0
 };
 #undef SQLITE_MEMBER

@@ -2,8 +2,8 @@
 // run (lib/heddle/sqlite3.rb). The gem has the connection, its statements and all calls; nothing here opens, steps or
 // closes. So:
 //
-// - A handler runs in the middle of a call of the gem, on the stack of the fiber that made it. While another fiber runs,
-//   the connection is `suspended`, and SQLite forbids its use: the gem's methods wait (lib/heddle/sqlite3/turns.rb).
+// - A handler runs in the middle of a call of the gem, on the stack of the fiber that made it. While another fiber
+//   runs, the connection is suspended, and SQLite forbids its use: the gem's methods wait (lib/heddle/sqlite3).
 // - No exception passes through SQLite's frames. A handler keeps it, and makes SQLite stop; the gem then makes an error
 //   of SQLite's, and there the kept one is raised in its place.
 // - The methods that wait are prepended to the gem's classes when a connection is suspended for the first time: until
@@ -31,7 +31,6 @@ enum { INSTRUCTIONS = 1000 };
 static const int64_t SLICE = 1000000;
 static const int64_t LONGEST = 10000000;
 
-static VALUE handlers_class;
 static VALUE unsettled; // Hash of the Handlers whose connection is suspended, or which keep an exception
 static VALUE guards;    // Array of classes of the gem and modules to prepend, in turn; empty once that was done
 static ID id_call;
@@ -40,14 +39,13 @@ struct handlers {
     VALUE self;
     sqlite3 *db; // NULL once closed
     unsigned born;
-    bool collected;        // the object is gone; SQLite has this record until it closes the connection
-    bool shared;           // with a cache that other connections use
-    VALUE fiber;           // whose call is suspended; or 0
-    VALUE error;           // that was kept from SQLite; or 0
-    VALUE keeper;          // … in this fiber
-    bool fatal;            // … and which no rescue stops
-    int64_t busy_span;     // nanoseconds to wait for a lock
-    deadline_t busy_until; // the end of the current wait
+    bool collected;             // the object is gone; SQLite has this record until it closes the connection
+    VALUE fiber;                // whose call is suspended; or 0
+    VALUE error;                // that was kept from SQLite; or 0
+    VALUE keeper;               // … in this fiber
+    bool fatal;                 // … and which no rescue stops
+    int64_t busy_span;          // nanoseconds to wait for a lock
+    deadline_t busy_until;      // the end of the current wait
     int64_t statement_span;     // nanoseconds that a statement may run; 0 for ever
     deadline_t statement_until; // the end of the current one; 0 before its clock runs
     deadline_t slice_began;
@@ -170,10 +168,10 @@ static bool suspend(struct suspension suspension)
     return !handlers->error && (!suspension.callable || suspension.answer != Qfalse);
 }
 
-// A file that was attached has a name, whose parameters tell; one in memory has none.
+// Whether an attached database may share its cache. A file has a name, whose parameters tell; one in memory has none.
+// That the connection's own database does not is known when it is opened.
 static bool shares_cache(const struct handlers *handlers)
 {
-    if (handlers->shared) return true;
     enum { FIRST_ATTACHED = 2 };
     const char *name;
     for (int i = FIRST_ATTACHED; (name = sqlite_api.db_name(handlers->db, i)); i++) {
@@ -283,8 +281,9 @@ static VALUE handlers_agree_p(VALUE klass, VALUE database, VALUE statement)
     if (sqlite_api.next_stmt(db, NULL) != first_member(statement)) return Qfalse;
     bool called = false;
     sqlite_api.progress_handler(db, INSTRUCTIONS, note_call, &called);
-    sqlite_api.exec(db, "with recursive c (n) as (select 1 union all select n + 1 from c limit 1000) select sum(n) from c",
-                    NULL, NULL, NULL);
+    const char *count =
+        "with recursive c (n) as (select 1 union all select n + 1 from c limit 1000) select sum(n) from c";
+    sqlite_api.exec(db, count, NULL, NULL, NULL);
     sqlite_api.progress_handler(db, 0, NULL, NULL);
     return called ? Qtrue : Qfalse;
 }
@@ -453,7 +452,7 @@ void sqlite_handlers_define(VALUE sqlite)
     rb_gc_register_mark_object(unsettled);
     guards = rb_ary_new();
     rb_gc_register_mark_object(guards);
-    handlers_class = rb_define_class_under(sqlite, "Handlers", rb_cObject);
+    VALUE handlers_class = rb_define_class_under(sqlite, "Handlers", rb_cObject);
     rb_undef_alloc_func(handlers_class);
     rb_define_singleton_method(handlers_class, "agree?", handlers_agree_p, 2);
     rb_define_singleton_method(handlers_class, "attach", handlers_attach, 1);
