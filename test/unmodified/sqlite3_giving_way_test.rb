@@ -11,9 +11,9 @@ class SQLite3GivingWayTest < UnmodifiedTestCase
   include LoopHelpers
   include SQLite3GemHelpers
 
-  SECONDS = 0.5
+  TURNS = 50
   MOST = 0.005 # CPU time of this thread between two turns of another task
-  private_constant :SECONDS, :MOST
+  private_constant :TURNS, :MOST
 
   # Each returns how to run a statement, by a library that knows nothing of Heddle's part.
   LIBRARIES = {
@@ -45,9 +45,10 @@ class SQLite3GivingWayTest < UnmodifiedTestCase
     define_method(:"test_a_long_statement_stops_no_other_task_with_#{name}") do
       execute = library.call(self, @path)
       found = Heddle.run do
-        gaps { assert_raises(Heddle::DeadlineExceeded) { Heddle.deadline(SECONDS) { execute.call(ENDLESS) } } }
+        task = Heddle.spawn { execute.call(ENDLESS) }
+        gaps { TURNS.times { sleep(0.005) } }.tap { task.cancel }
       end
-      assert_operator found.size, :>, 20
+      assert_operator found.size, :>=, TURNS
       # One gap may have a garbage collection in it.
       assert_operator found.sort[-2], :<=, MOST, found.max(5).inspect
     end

@@ -73,6 +73,7 @@ static size_t handlers_memsize(const void *pointer)
     return sizeof(struct handlers);
 }
 
+// Pinned, as all that it refers to: SQLite's handlers find the object by its address.
 static const rb_data_type_t handlers_type = {
     .wrap_struct_name = "Heddle::DB::SQLite::Handlers",
     .function = {.dmark = handlers_mark, .dfree = handlers_free, .dsize = handlers_memsize},
@@ -445,6 +446,13 @@ static VALUE handlers_install_guards(VALUE klass)
     return Qnil;
 }
 
+/*
+ * Document-class: Heddle::DB::SQLite::Handlers
+ *
+ * SQLite's handlers of a connection of the gem sqlite3, see heddle/sqlite3.
+ *
+ * @api private
+ */
 void sqlite_handlers_define(VALUE sqlite)
 {
     id_call = rb_intern("call");
@@ -464,6 +472,7 @@ void sqlite_handlers_define(VALUE sqlite)
     rb_define_method(handlers_class, "with_pragma", handlers_with_pragma, 0);
     rb_define_method(handlers_class, "call_busy_handler", handlers_call_busy_handler, 2);
     rb_define_method(handlers_class, "suspended?", handlers_suspended_p, 0);
+    rb_funcall(sqlite, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Handlers")));
     rb_define_singleton_method(handlers_class, "settle", handlers_settle, 0);
     rb_define_singleton_method(handlers_class, "guard_by", handlers_guard_by, 1);
     rb_define_singleton_method(handlers_class, "install_guards", handlers_install_guards, 0);
