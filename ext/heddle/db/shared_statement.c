@@ -50,8 +50,10 @@ static bool shares(VALUE connection, VALUE sql, VALUE arguments)
 static void send_gathered(struct shared_run *run, struct line *line)
 {
     if (line->sending) return;
+    unsigned forks = fork_count();
     line->sending = run->sends = true;
     budget_give_way();
+    if (forks != fork_count()) return; // the parent sends
     line->sending = run->sends = false;
     stream_send_now(run->stream);
 }
