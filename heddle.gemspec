@@ -24,7 +24,7 @@ Gem::Specification.new do |spec|
   }
 
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.{rb,lua}", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.{rbs,yaml}", "guides/*.md",
+    Dir["lib/**/*.{rb,lua,rake}", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.{rbs,yaml}", "guides/*.md",
       "context/*", "llms.txt", "doc/{limits,ruby}.md", "doc/adr/*.md", "LICENSE", "README.md", "CHANGELOG.md",
       "SECURITY.md", ".yardopts"].sort
   end
