@@ -114,7 +114,8 @@ static VALUE process(VALUE self)
 static VALUE set_process(VALUE self, VALUE filter)
 {
     (void)self;
-    return process_filter = filter;
+    process_filter = filter;
+    return filter;
 }
 
 // ---- blocks
