@@ -19,7 +19,11 @@ enum {
 // (a passed deadline, a cancellation, an interrupt), and gives the scheduler's other fibers their turn.
 void budget_spend(size_t bytes);
 
-// Like budget_spend with the budget spent, for callers that keep count themselves.
+// Gives the scheduler's other fibers their turn, and raises what a wait would raise.
 void budget_give_way(void);
+
+// Like budget_spend with the budget spent, for callers that keep count themselves: C code that may go on for long, and
+// never comes to the end of Ruby's time slice. So other threads have a turn, too, now and then.
+void budget_give_way_to_all(void);
 
 #endif

@@ -261,7 +261,7 @@ void stream_check_time(struct stream *stream, enum stream_side side)
 static VALUE give_way(VALUE unused)
 {
     (void)unused;
-    budget_give_way();
+    budget_give_way_to_all();
     return Qnil;
 }
 

@@ -52,12 +52,19 @@ void budget_give_way(void)
     struct context context = context_of_fiber();
     if (context.loop) {
         loop_enter(context.loop);
-        if (threads_due()) {
-            loop_yield_to_threads(context.loop);
-        } else {
-            loop_yield(context.loop);
-        }
+        loop_yield(context.loop);
     } else {
         let_others(context.scheduler);
+    }
+}
+
+void budget_give_way_to_all(void)
+{
+    struct context context = context_of_fiber();
+    if (context.loop && threads_due()) {
+        loop_enter(context.loop);
+        loop_yield_to_threads(context.loop);
+    } else {
+        budget_give_way();
     }
 }

@@ -140,7 +140,7 @@ static VALUE wait_for_more(VALUE self, VALUE seconds)
     int64_t span = deadline_span(seconds);
     struct postgresql_protocol *protocol = postgresql_protocol_of(self);
     struct stream *stream = stream_of(protocol->base.stream);
-    budget_give_way(); // the server may send without end, so that no wait lets others run
+    budget_give_way_to_all(); // the server may send without end, so that no wait lets others run
     if (postgresql_has_message(protocol)) return Qtrue; // consume_input leaves what is too much for one call
     size_t buffered;
     stream_buffered(stream, &buffered);

@@ -104,7 +104,7 @@ VALUE sqlite_database_allocate(VALUE klass)
 static VALUE give_way(VALUE unused)
 {
     bool in_thread = NIL_P(context_of_fiber().scheduler);
-    budget_give_way();
+    budget_give_way_to_all();
     if (in_thread) rb_thread_schedule();
     return unused;
 }

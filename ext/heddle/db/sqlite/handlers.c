@@ -127,7 +127,7 @@ static VALUE run_others(VALUE argument)
         loop_enter(suspension->loop);
         loop_sleep(suspension->loop, suspension->span);
     } else {
-        budget_give_way();
+        budget_give_way_to_all();
     }
     return Qnil;
 }
