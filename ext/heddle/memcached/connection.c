@@ -101,8 +101,9 @@ static void share(struct memcached_connection *connection, bool shared)
 static bool open_connection(struct exchange *exchange)
 {
     struct memcached_connection *connection = exchange->connection;
+    bool proof = connection->proof_wanted; // others may come who want one, while this one waits
     connection->opener = exchange;
-    memcached_lease_begin(&exchange->lease, exchange->until, connection->proof_wanted);
+    memcached_lease_begin(&exchange->lease, exchange->until, proof);
     if (exchange->forks != fork_count()) {
         exchange->connection = NULL;
         memcached_lease_end(&exchange->lease, true);
@@ -115,7 +116,7 @@ static bool open_connection(struct exchange *exchange)
     RB_OBJ_WRITTEN(connection->server->pool.semaphore.self, Qundef, object);
     connection->opener = NULL;
     connection->open = true;
-    connection->proven = connection->proof_wanted;
+    connection->proven = proof;
     // Requests would have to begin and end with TLS's records: see shard.c.
     if (stream_encrypted(connection->stream)) {
         connection->server->encrypted = true;
