@@ -162,7 +162,7 @@ module Heddle
       end
 
       # A request that may begin has woken the threads.
-      def attend?(thread) = @shutdown && thread.idle?
+      def attend?(thread) = @waiting.positive? || (@shutdown && thread.idle?)
 
       # With its last request a thread ends, and cancels the tasks that requests have left behind.
       def dismiss?(thread, _idle)
