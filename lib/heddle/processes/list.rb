@@ -16,9 +16,13 @@ module Heddle
       def self.of(items)
         case items
         when Array then [*items] if each_of?(Array, items)
-        when Range then Integers.new(items.begin, items.size) if items.begin.is_a?(Integer) && each_of?(Range, items)
+        when Range then integers(items) if items.begin.is_a?(Integer) && each_of?(Range, items)
         end
       end
+
+      # Where the end is an object of another class, Ruby cannot tell the size.
+      def self.integers(range) = (size = range.size) && Integers.new(range.begin, size)
+      private_class_method :integers
 
       def self.each_of?(owner, items) = items.method(:each).owner.equal?(owner)
       private_class_method :each_of?

@@ -55,7 +55,7 @@ module Heddle
 
         # @return [Object] the item or value
         def load(content)
-          return content unless content.is_a?(Dumped)
+          return content unless Dumped === content # perhaps a BasicObject
 
           Marshal.load(content.bytes) # rubocop:disable Security/MarshalLoad -- from our parent or a child of our own
         end
