@@ -14,7 +14,12 @@ module Heddle
       PRAGMA = /\A\s*pragma\s+(?:\w+\s*\.\s*)?busy_timeout/i
       # A name that makes connections share a cache, or may do so.
       SHARED = /\Afile:.*[?&](?:[^=]*%|cache=(?!private(?:[&#]|\z)))/im
-      private_constant :UNSETTLED, :PRAGMA, :SHARED
+      # SQLite's open modes of connections that are left alone: a shared cache, and one that several threads use at once.
+      LEFT_ALONE = ::SQLite3::Constants::Open::SHAREDCACHE | ::SQLite3::Constants::Open::FULLMUTEX
+      private_constant :UNSETTLED, :PRAGMA, :SHARED, :LEFT_ALONE
+
+      # The bytes: a text may be in any encoding, or in none.
+      def self.pragma?(sql) = sql.is_a?(String) && PRAGMA.match?(sql.b)
 
       # A busy handler of the program's.
       BusyHandler = Struct.new(:handlers, :callable) do
@@ -39,6 +44,7 @@ module Heddle
 
         def busy_handler(handler = nil, &block)
           handler ||= block
+          @heddle_handlers&.busy_timeout = 0 # a later pragma must not put that in the handler's place
           handler = BusyHandler.new(@heddle_handlers, handler) if handler && @heddle_handlers
           super(handler, &nil)
         end
@@ -83,7 +89,7 @@ module Heddle
         private
 
         def open_v2(file, mode, vfs)
-          return super if SHARED.match?(file) || mode & ::SQLite3::Constants::Open::SHAREDCACHE != 0
+          return super if SHARED.match?(file.b) || mode & LEFT_ALONE != 0
 
           super(file, mode | ::SQLite3::Constants::Open::NOMUTEX, vfs)
           @heddle_handlers = Handlers.attach(self)
@@ -91,7 +97,7 @@ module Heddle
         end
 
         def exec_batch(sql, *)
-          (@heddle_handlers && sql.match?(/busy_timeout/i)) ? @heddle_handlers.with_pragma { super } : super
+          (@heddle_handlers && sql.b.match?(/busy_timeout/i)) ? @heddle_handlers.with_pragma { super } : super
         end
       end
 
@@ -102,7 +108,7 @@ module Heddle
 
         class_eval <<~RUBY, __FILE__, __LINE__ + 1
           private def #{PREPARE}(database, sql)
-            return super unless PRAGMA.match?(sql) && database.heddle_handlers
+            return super unless Support.pragma?(sql) && database.heddle_handlers
 
             database.heddle_handlers.with_pragma { super }
           end
