@@ -244,7 +244,7 @@ module Heddle
     end
 
     # @api private
-    def perform(block, arguments)
+    def perform((block, arguments))
       block.call(*arguments)
     end
 

@@ -113,7 +113,7 @@ module Heddle
     end
 
     def perform(work)
-      @owner.perform(*work)
+      @owner.perform(work)
       @completed += 1
     rescue Cancellation
       raise

@@ -46,7 +46,7 @@ module Heddle
         @forceable = {}.compare_by_identity # tasks in {#with_force_shutdown}, with the error that was raised in them
         super
         Compatibility.check_state(self)
-        @arguments = (block.arity == 2) ? [PROCESSOR] : [] # of the block, before the client
+        @passes_processor = block.arity == 2 # since Puma 8
         @delay = options[:wait_for_less_busy_worker] if (options[:workers] || 0) > 1
         @stall = options[:heddle_stall]
         @log = options[:log_writer]
@@ -58,12 +58,12 @@ module Heddle
 
       # A request that ends as the pool shuts down may have read the next one of its connection.
       def <<(client)
-        with_mutex do
-          next super unless @shutdown && Task.current
+        super
+      rescue RuntimeError
+        raise unless @shutdown && Task.current
 
-          @todo << client
-          self
-        end
+        with_mutex { @todo << client }
+        self
       end
 
       # Called by the thread that accepts connections, while another process may be idle. As Puma 6 does, waits for the
@@ -138,7 +138,7 @@ module Heddle
       # @return [nil] a thread without a request stays
       def idletime = nil
 
-      # @return [Array, nil] what {#perform} takes
+      # @return [Puma::Client, nil] for {#perform}
       def take(thread)
         thread.scheduler.yield # tasks that are ready go on before another request begins
         with_mutex do
@@ -146,18 +146,18 @@ module Heddle
 
           @waiting -= 1
           thread.took
-          work = [@todo.shift]
+          client = @todo.shift
           @not_full.signal if @todo.empty?
-          work
+          client
         end
       end
 
-      def give_back(thread, work)
+      def give_back(thread, client)
         with_mutex do
           thread.gave_back
           @waiting += 1
-          rest = Array.new(@todo.size) { @todo.shift } # an Array, or a Queue
-          [*work, *rest].each { |client| @todo << client }
+          later = Array.new(@todo.size) { @todo.shift } # an Array, or a Queue
+          [client, *later].each { |each| @todo << each }
         end
       end
 
@@ -171,7 +171,7 @@ module Heddle
       end
 
       def perform(client)
-        served = @block.call(*@arguments, client)
+        served = @passes_processor ? @block.call(PROCESSOR, client) : @block.call(client)
       ensure
         Heddle.unlimited_shield { ended(served) }
         pass_on_gvl
