@@ -14,7 +14,7 @@ module Heddle
       PRAGMA = /\A\s*pragma\s+(?:\w+\s*\.\s*)?busy_timeout/i
       # A name that makes connections share a cache, or may do so.
       SHARED = /\Afile:.*[?&](?:[^=]*%|cache=(?!private(?:[&#]|\z)))/im
-      # SQLite's open modes of connections that are left alone: a shared cache, and one that several threads use at once.
+      # Open modes of connections that are left alone: a shared cache, and one that several threads use at once.
       LEFT_ALONE = ::SQLite3::Constants::Open::SHAREDCACHE | ::SQLite3::Constants::Open::FULLMUTEX
       private_constant :UNSETTLED, :PRAGMA, :SHARED, :LEFT_ALONE
 
