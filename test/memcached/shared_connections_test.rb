@@ -222,8 +222,8 @@ class MemcachedSharedConnectionsTest < Minitest::Test
 
   def test_a_deadline_ends_its_own_operation_only
     with_server do |cache, peers|
-      late = Heddle.spawn { answer { Heddle.deadline(0.05) { cache.get("late") } } }
       tasks = spawn_gets(cache, "a", "b")
+      late = Heddle.spawn { answer { Heddle.deadline(1) { cache.get("late") } } }
       peer = peers.pop
       asked = peer.requests(3)
       assert_kind_of Heddle::DeadlineExceeded, late.value
@@ -236,7 +236,7 @@ class MemcachedSharedConnectionsTest < Minitest::Test
   # The client's own limit: the server has not answered in time.
   def test_a_server_that_is_silent
     with_server do |cache, peers|
-      cache.send(:time_limit=, 0.1)
+      cache.send(:time_limit=, 1)
       failures = count_failures(cache)
       tasks = spawn_gets(cache, *"a".."d")
       peer = peers.pop

@@ -167,7 +167,7 @@ class ProcessesMapTest < Minitest::Test
         TracePoint.new(:call) { reads += 1 }.enable(target: worker.instance_method(:answers)) do
           Heddle::Processes.new(1, fibers: 50).each(0...1000) { |item| (item % 50).times { sleep(0) } }
         end
-        assert_operator reads, :<, 120
+        assert_operator reads, :<, 200 # some 260 of answers that do not wait
       end
     end
 

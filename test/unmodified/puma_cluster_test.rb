@@ -39,7 +39,7 @@ class PumaClusterTest < Minitest::Test
           sleep(0.002)
           in_background { answered << puma.get("/waits?id=#{id}&count=0").body[/\A\d+/].to_i }
         end
-        wait_until(what: "the answers") { answered.size >= 35 }
+        wait_until(what: "the answers") { answered.size >= 25 } # half of them, if Puma did not know
         lock.flock(File::LOCK_UN)
         assert_equal "locked", blocked.value
         others.each(&:value)

@@ -116,7 +116,7 @@ static bool open_connection(struct exchange *exchange)
     RB_OBJ_WRITTEN(connection->server->pool.semaphore.self, Qundef, object);
     connection->opener = NULL;
     connection->open = true;
-    connection->proven = proof;
+    connection->proven = proof || connection->lease.held.made;
     // Requests would have to begin and end with TLS's records: see shard.c.
     if (stream_encrypted(connection->stream)) {
         connection->server->encrypted = true;

@@ -207,6 +207,7 @@ static void resource_lease_make(struct resource_lease *lease)
     lease->resource.generation = pool->generation;
     pool->kind->make(lease);
     lease->resource.expires = resource_expiry(pool);
+    lease->made = true;
 }
 
 bool resource_lease_fill(struct resource_lease *lease, bool handed_over)

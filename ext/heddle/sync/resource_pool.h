@@ -34,6 +34,7 @@ struct resource_lease {
     unsigned forks;
     bool permit;
     bool counted; // in the pool's `open`
+    bool made;    // its resource was made for it
     bool ready;   // neither its check nor its making has failed, or was interrupted
 };
 
