@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "heddle"
+require "puma/const"
 
 # Requests that tests hold, and load.
 module PumaLoad
@@ -15,6 +16,13 @@ module PumaLoad
     held = Array.new(count) { |id| in_background { puma.get("/held?id=#{id}").body } }
     wait_until(what: "#{began} requests") { Dir.children(puma.folder).grep(/\Abegan-/).size >= began }
     held
+  end
+
+  # Puma 6 leaves requests for which it has no room to the kernel.
+  def wait_for_backlog(puma, count)
+    return if Puma::Const::VERSION < "7"
+
+    wait_until(what: "the backlog") { puma.stats["backlog"] == count }
   end
 
   def let_go(puma) = File.write(file(puma, "go"), "")

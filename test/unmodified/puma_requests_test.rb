@@ -3,6 +3,7 @@
 require "test_helper"
 require "support/certificates"
 require "support/loop_helpers"
+require "support/puma_load"
 require "support/puma_process"
 require "heddle"
 
@@ -12,6 +13,7 @@ runs_on rubies: :ends, also: %i[oldest_puma]
 # connection.
 class PumaRequestsTest < Minitest::Test
   include LoopHelpers
+  include PumaLoad
 
   mode :fiber
   hard_deadline 60
@@ -219,12 +221,13 @@ class PumaRequestsTest < Minitest::Test
 
   def test_statistics_count_requests
     PumaProcess.run(fibers: 3) do |puma|
-      held = Array.new(5) { |id| in_background { puma.get("/held?id=#{id}").body } }
-      wait_until(what: "the backlog") { puma.stats["backlog"] == 2 }
-      assert_statistics({"backlog" => 2, "running" => 3, "pool_capacity" => 0, "busy_threads" => 5, "max_threads" => 3},
-        puma.stats)
-      puma_file(puma, "go")
-      assert_equal %w[0 1 2 3 4], held.map { |thread| thread.value.delete_prefix("held ") }
+      held = hold(puma, 5, began: 3)
+      wait_for_backlog(puma, 2)
+      stats = puma.stats
+      assert_statistics({"running" => 3, "pool_capacity" => 0, "busy_threads" => 3 + stats["backlog"],
+                         "max_threads" => 3}, stats)
+      let_go(puma)
+      assert_equal Array.new(5) { |id| "held #{id}" }, held.map(&:value)
       wait_until(what: "the end of the requests") { puma.stats["running"].zero? }
       assert_statistics({"backlog" => 0, "running" => 0, "pool_capacity" => 3, "busy_threads" => 0,
                          "requests_count" => 6}, puma.stats)
@@ -268,8 +271,6 @@ class PumaRequestsTest < Minitest::Test
   def assert_statistics(expected, stats)
     assert_equal expected.slice(*stats.keys), stats.slice(*expected.keys)
   end
-
-  def puma_file(puma, name) = File.write(File.join(puma.folder, name), "")
 
   def pair
     certificate, key = Certificates.server

@@ -28,7 +28,7 @@ class PumaStopsTest < Minitest::Test
     end
   end
 
-  # Puma's own option; before version 8 Puma lists threads for it.
+  # Puma's own option.
   def test_what_a_stop_waits_for_is_shown
     PumaProcess.run("shutdown_debug true") do |puma|
       held = hold(puma, 1)
@@ -39,16 +39,18 @@ class PumaStopsTest < Minitest::Test
     end
   end
 
-  # More than there are fibers.
-  def test_requests_that_have_not_begun_end_too
-    PumaProcess.run(fibers: 5) do |puma|
-      held = hold(puma, 12, began: 5)
-      wait_until(what: "the backlog") { puma.stats["backlog"] == 7 }
-      puma.signal(:TERM)
-      wait_until(what: "the stop") { puma.written.include?("Gracefully stopping") } # Puma 6 closes its port later
-      let_go(puma)
-      assert_equal Array.new(12) { |id| "held #{id}" }, held.map(&:value)
-      assert puma.wait
+  # More than there are fibers. Puma 6 has not accepted them, and the kernel resets them.
+  unless Puma::Const::VERSION < "7"
+    def test_requests_that_have_not_begun_end_too
+      PumaProcess.run(fibers: 5) do |puma|
+        held = hold(puma, 12, began: 5)
+        wait_for_backlog(puma, 7)
+        puma.signal(:TERM)
+        wait_until(what: "the stop") { puma.written.include?("Gracefully stopping") }
+        let_go(puma)
+        assert_equal Array.new(12) { |id| "held #{id}" }, held.map(&:value)
+        assert puma.wait
+      end
     end
   end
 

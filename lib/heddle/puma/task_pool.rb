@@ -48,6 +48,7 @@ module Heddle
         Compatibility.check_state(self)
         @passes_processor = block.arity == 2 # since Puma 8
         @delay = options[:wait_for_less_busy_worker] if (options[:workers] || 0) > 1
+        @shutdown_debug = options[:shutdown_debug] # before version 8, Puma's server alone has it
         @stall = options[:heddle_stall]
         @log = options[:log_writer]
         with_mutex { options[:heddle_threads].times { start_loop } }
