@@ -84,17 +84,17 @@ class MySQLMultiplexTest < Minitest::Test
 
   # Whether the statement waits until the others on the pool's only connection have ended.
   def whole?(pool, sql, *values)
-    waits = nil
+    waits = false
     locked do
       holder = Heddle.spawn { pool.exec(UPDATE, 1) }
       waiting_updates(1)
       task = Heddle.spawn { answer { pool.query(sql, *values) } }
-      sleep(0.001) # it runs until it has to wait
-      waits = pool.stats[:waiting]
+      # For as long as the holder has the connection, not only until a place on it is found.
+      waits = Array.new(20) { sleep(0.001) && pool.stats[:waiting] }.all? { |count| count == 1 }
       [task, holder].each(&:cancel).each(&:wait)
       waiting_updates(0)
     end
-    waits == 1
+    waits
   end
 
   # Its request is half made while the other one's is.
