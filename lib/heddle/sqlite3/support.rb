@@ -108,6 +108,7 @@ module Heddle
 
         class_eval <<~RUBY, __FILE__, __LINE__ + 1
           private def #{PREPARE}(database, sql)
+            UNSETTLED.empty? || database.heddle_handlers&.enter
             return super unless Support.pragma?(sql) && database.heddle_handlers
 
             database.heddle_handlers.with_pragma { super }
@@ -117,12 +118,14 @@ module Heddle
         # Both may commit, and so wait for a lock; and both return, whatever SQLite says.
 
         def reset!
+          UNSETTLED.empty? || @connection&.heddle_handlers&.enter
           super
         ensure
           UNSETTLED.empty? || Handlers.settle
         end
 
         def close
+          UNSETTLED.empty? || @connection&.heddle_handlers&.enter
           super
         ensure
           UNSETTLED.empty? || Handlers.settle
@@ -158,7 +161,7 @@ module Heddle
         end
       end
 
-      # The methods that wait for their turn: see the head of ext/heddle/db/sqlite/handlers.c for when they come.
+      # The other methods that wait for their turn: see the head of ext/heddle/db/sqlite/handlers.c for when they come.
       module Guards
         # Not +interrupt+ and +closed?+, which are allowed at any time.
         DATABASE = %i[authorizer= busy_handler busy_timeout= changes close collation db_filename define_aggregator2
@@ -166,7 +169,7 @@ module Heddle
           errcode errmsg exec_batch extended_result_codes= last_insert_row_id load_extension load_extension_internal
           serialize statement_timeout= total_changes trace transaction_active?].freeze
         # Not what reads a statement's own data, nor +bind_param+: SQLite refuses it for a statement that runs.
-        STATEMENT = %i[clear_bindings! close reset! step].freeze
+        STATEMENT = %i[clear_bindings! step].freeze
         private_constant :DATABASE, :STATEMENT
 
         class << self
@@ -174,8 +177,7 @@ module Heddle
           def all
             statement = ::SQLite3::Statement
             [::SQLite3::Database, guard(::SQLite3::Database, DATABASE, "@heddle_handlers&.enter"),
-              statement, guard(statement, STATEMENT, "@connection&.heddle_handlers&.enter(self)"),
-              statement, guard(statement, [Statement::PREPARE], "values.first.heddle_handlers&.enter")]
+              statement, guard(statement, STATEMENT, "@connection&.heddle_handlers&.enter(self)")]
           end
 
           private
