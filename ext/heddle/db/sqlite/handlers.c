@@ -161,11 +161,13 @@ static bool suspend(struct suspension suspension)
         if (state) rb_jump_tag(state);
         rb_raise(rb_eIOError, "this connection belongs to the parent process: open another one after the fork");
     }
-    if (state) {
+    bool keeps = state && (!suspension.callable || is_exception(rb_errinfo()));
+    if (keeps) {
         keep(handlers, state);
     } else if (!before) {
         rb_hash_delete(unsettled, handlers->self);
     }
+    if (state && !keeps) rb_jump_tag(state); // a kill or a throw in the program's handler: the gem's, as ever
     return !handlers->error && (!suspension.callable || suspension.answer != Qfalse);
 }
 
