@@ -67,7 +67,7 @@ class SnippetsTest < Minitest::Test
   RAILS = <<~RUBY
     def gem(*, **) = nil
     require "heddle"; require "net/http"
-    config = Struct.new(:cache_store).new
+    config = Struct.new(:cache_store, :active_support).new(nil, Struct.new(:isolation_level).new)
     url = ENV.fetch("PAGE", nil)
   RUBY
 
