@@ -81,7 +81,8 @@ class InterruptsAnywhereTest < Minitest::Test
   private
 
   def left_out?(point)
-    FILES_LEFT_OUT.include?(point.path) || LEFT_OUT.include?(point.defined_class) || LEFT_OUT_METHODS.include?(point.method_id)
+    FILES_LEFT_OUT.include?(point.path) || LEFT_OUT.include?(point.defined_class) ||
+      LEFT_OUT_METHODS.include?(point.method_id)
   end
 
   # @return [Boolean] false when the run was over before that moment
