@@ -5,6 +5,7 @@ require_relative "operations/db"
 require_relative "operations/memcached"
 require_relative "operations/http"
 require_relative "operations/gems"
+require_relative "operations/shared"
 
 module ClientFuzz
   # A task or a thread that runs one operation after another.
@@ -22,6 +23,7 @@ module ClientFuzz
     include Operations::Memcached
     include Operations::HTTP
     include Operations::Gems
+    include Operations::Shared
 
     LIMIT = 3.0 # seconds that an operation may take
     SHORT = 0.03 # the most seconds before an interrupt
@@ -35,6 +37,7 @@ module ClientFuzz
       names.reject! { |name| name.start_with?("operation_db") } unless clients.db
       names.reject! { |name| name.start_with?("operation_memcached") } unless clients.memcached
       names.reject! { |name| name.start_with?("operation_gem") } if clients.records.empty?
+      names.reject! { |name| name.start_with?("operation_shared") } if clients.shared.empty?
       names.select! { |name| name.to_s.delete_prefix("operation_").start_with?(*only) } if only
       names
     end

@@ -8,6 +8,7 @@ module ClientFuzz
     # Each pool must be full, and each of its connections must work.
     def verify(session)
       verify_db(session) if @db
+      @shared.each { |name, pool| verify_shared(session, name, pool) }
       verify_memcached(session) if @memcached
       @records.each { |name, record| verify_record(session, name, record) }
       @sequels.each { |name, sequel| verify_sequel(session, name, sequel) }
@@ -28,6 +29,27 @@ module ClientFuzz
           open = connection.in_transaction? || connection.transaction_depth > 0
           session.fault("a connection of the pool is in a transaction") if open
         end
+      end
+    end
+
+    # As whole connections, and shared by as many tasks as may.
+    def verify_shared(session, name, pool)
+      stats = pool.stats
+      full = stats[:connections] == stats[:free] && stats[:waiting].zero?
+      session.fault("the shared pool of #{name} is not full: #{stats}") unless full
+      size, most = Clients::SHARED.values_at(:size, :multiplex)
+      sql = Operations::Shared::SQL.fetch(name)
+      all_at_once(session, "the shared pool of #{name}", size) do |index|
+        pool.with do |connection|
+          meet
+          row = [connection.query_value(sql[:text], index.to_s), connection.query_value(sql[:leak])]
+          session.fault("a connection of #{name}'s shared pool says #{row}") unless row == [index.to_s, nil]
+          session.fault("a connection of #{name}'s shared pool is in a transaction") if connection.in_transaction?
+        end
+      end
+      all_at_once(session, "the shared pool of #{name}", size * most * 2) do |index|
+        value = pool.query_value(sql[:text], index.to_s)
+        session.fault("the shared pool of #{name} says #{value.inspect}") unless value == index.to_s
       end
     end
 
@@ -132,7 +154,7 @@ module ClientFuzz
     def verify_servers(session)
       return unless @admin
 
-      most = Clients::SIZE * 5 + 5 + 3
+      most = Clients::SIZE * 5 + 5 + 3 + Clients::SHARED[:size]
       limit = now + 5
       sleep(0.05) until (ids = connections).size <= most || now > limit
       session.fault("#{ids.size} connections of the server's: #{ids}") if ids.size > most

@@ -12,13 +12,16 @@ module ClientFuzz
     SIZE = 4
     TIMEOUT = 1
     TABLE = "client_fuzz"
+    SHARED = {size: 2, multiplex: 4}.freeze # so that tasks wait for places, too
 
-    attr_reader :backends, :db, :memcached, :records, :sequels, :sqlite
+    attr_reader :backends, :db, :memcached, :records, :sequels, :shared, :sqlite
 
     # @param gems [Boolean] whether ActiveRecord and Sequel connect, too
     def initialize(backends, gems:)
       @backends = backends
+      @shared = {}
       start_mariadb if backends.mariadb
+      start_shared(:postgresql, backends.postgresql) if backends.postgresql
       start_memcached if backends.memcached
       @records = {}
       @sequels = {}
@@ -52,7 +55,7 @@ module ClientFuzz
     end
 
     def close
-      [@db, @admin, @checks, @memcached].compact.each(&:close)
+      [@db, @admin, @checks, @memcached, *@shared.values].compact.each(&:close)
       @sequels.each_value(&:disconnect)
       @records.each_value(&:remove_connection)
     end
@@ -68,6 +71,12 @@ module ClientFuzz
       @admin.exec("create table if not exists #{TABLE} (id int auto_increment primary key, token varchar(80), n int, " \
         "key (token)) engine=innodb")
       @db = Heddle::DB::Pool.new(url, size: SIZE, timeout: TIMEOUT)
+      start_shared(:mysql, place)
+    end
+
+    def start_shared(name, place)
+      url = place.server.url.sub(/:\d+\//, ":#{place.port}/")
+      @shared[name] = Heddle::DB::Pool.new(url, timeout: TIMEOUT, **SHARED)
     end
 
     def start_memcached
