@@ -389,6 +389,27 @@ class ProcessesEndsTest < Minitest::Test
       end
     end
 
+    # A task of another thread waits for its own fork meanwhile. Other Rubies crash in a fork beside such a thread
+    # (doc/limits.md).
+    def test_a_fork_while_a_task_of_another_thread_is_about_to_fork
+      return unless ruby_at_least?("4.0")
+
+      out = assert_child(<<~RUBY, timeout: 20)
+        other = nil
+        Process.singleton_class.prepend(Module.new do
+          define_method(:_fork) do
+            unless other
+              other = Thread.new { Heddle.run { Heddle.map(1..2, processes: 2) { |item| item } } }
+              sleep(0.001) until other.stop?
+            end
+            super()
+          end
+        end)
+        p Heddle.map(1..2, processes: 2) { |item| item }, other.value
+      RUBY
+      assert_equal "[1, 2]\n[1, 2]\n", out
+    end
+
     def test_a_worker_that_refuses_to_end_is_killed
       out = assert_child(<<~RUBY, timeout: 20)
         Heddle::Processes.send(:remove_const, :GRACE)

@@ -15,7 +15,9 @@ module Heddle
       # This process's ends of all workers' sockets. No child may keep one open: the worker would then not see that its
       # parent has died. Nor may another thread fork between the creation of a socket pair and the close of its far end.
       @ends = {}.compare_by_identity
-      @lock = Thread::Mutex.new
+      # Has one permit. No Mutex: Ruby 4.0 aborts in a child that unlocks one for which another thread's task waited
+      # (doc/ruby.md); of a Queue a child has no such waiters.
+      @permits = Thread::Queue.new << true
 
       class << self
         # Forks a worker.
@@ -38,7 +40,7 @@ module Heddle
         end
 
         # @api private
-        def unregister(socket) = @lock.synchronize { @ends.delete(socket) }
+        def unregister(socket) = @ends.delete(socket)
 
         # Closes our copies of the parent's sockets in a child of fork, worker or not. While another process holds a
         # copy open, a worker does not see that its parent has ended.
@@ -66,8 +68,9 @@ module Heddle
         #
         # @return [UNIXSocket, nil] the child's end, in the child
         def fork_connected(workers, fibers)
-          @lock.synchronize do
-            Thread.handle_interrupt(Object => :never) do
+          Thread.handle_interrupt(Object => :never) do
+            @permits.pop
+            begin
               ours, theirs = UNIXSocket.pair
               begin
                 Heddle.hold_signals(true) # the child lets go of them, see Child#set_signals
@@ -82,8 +85,10 @@ module Heddle
                 ours.close unless pid
                 theirs.close if pid || !forked
               end
-              theirs unless pid
+            ensure
+              @permits << true
             end
+            theirs unless pid
           end
         end
       end
