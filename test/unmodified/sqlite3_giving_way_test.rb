@@ -140,6 +140,24 @@ class SQLite3GivingWayTest < UnmodifiedTestCase
     end
   end
 
+  # Timeout raises what is no StandardError, too.
+  def test_a_timeout_rolls_back
+    Heddle.run do
+      [-> { sleep }, -> { @db.execute(ENDLESS) }, -> { @db.execute(FLOOD) }].each do |rest|
+        assert_raises(Timeout::Error) do
+          Timeout.timeout(0.02) do
+            @db.transaction do
+              @db.execute("insert into rows values (1)")
+              rest.call
+            end
+          end
+        end
+        refute_predicate @db, :transaction_active?
+        assert_equal 0, count
+      end
+    end
+  end
+
   def test_the_database_ends_an_interrupted_transaction_of_active_record
     LIBRARIES[:active_record].call(self, @path)
     Heddle.run do

@@ -16,7 +16,9 @@ module Heddle
       SHARED = /\Afile:.*[?&](?:[^=]*%|cache=(?!private(?:[&#]|\z)))/im
       # Open modes of connections that are left alone: a shared cache, and one that several threads use at once.
       LEFT_ALONE = ::SQLite3::Constants::Open::SHAREDCACHE | ::SQLite3::Constants::Open::FULLMUTEX
-      private_constant :UNSETTLED, :PRAGMA, :SHARED, :LEFT_ALONE
+      # Interruptions that are no StandardError: a cancel, and Timeout.timeout without an error of the caller's.
+      GRAVE = [Cancellation, *(::Timeout::ExitException if defined?(::Timeout::ExitException))].freeze
+      private_constant :UNSETTLED, :PRAGMA, :SHARED, :LEFT_ALONE, :GRAVE
 
       # The bytes: a text may be in any encoding, or in none.
       def self.pragma?(sql) = sql.is_a?(String) && PRAGMA.match?(sql.b)
@@ -60,7 +62,7 @@ module Heddle
           end
         end
 
-        # After a cancel the gem calls #commit, because it takes only a StandardError for a failure.
+        # After a cancel or a timeout the gem calls #commit, because it takes only a StandardError for a failure.
         def transaction(mode = nil, &block)
           return super unless block
 
@@ -71,18 +73,18 @@ module Heddle
             finished = true
             value
           ensure
-            @heddle_cancelled = !finished && $!.is_a?(Cancellation) && !$!.equal?(before)
+            @heddle_interrupted = !finished && !$!.equal?(before) && GRAVE.any? { |kind| kind === $! }
           end
         end
 
         def commit
-          cancelled, @heddle_cancelled = @heddle_cancelled, false
-          cancelled ? rollback : super
+          interrupted, @heddle_interrupted = @heddle_interrupted, false
+          interrupted ? rollback : super
         end
 
         # SQLite has rolled back a transaction in which a write was interrupted.
         def rollback
-          interrupted = $!.is_a?(Cancellation) || $!.is_a?(::Timeout::Error)
+          interrupted = [*GRAVE, ::Timeout::Error].any? { |kind| kind === $! }
           (interrupted && !transaction_active?) || super
         end
 
