@@ -134,6 +134,18 @@ module ClientFuzz
         end
       end
 
+      # A type that no connection has met: its reader asks the server, alone on the connection.
+      def operation_shared_type
+        pool = @clients.shared[:postgresql]
+        return unless pool && chance(0.3)
+
+        type = "client_fuzz_#{@token.delete(".")}"
+        pool.query("create type #{type} as enum ('#{@token}')")
+        row = pool.query_row("select '#{@token}'::#{type}, ?::text, array['#{@token}']::#{type}[]", @token)
+        expect(row == [@token, @token, [@token]], "values of a new type are #{row}")
+        pool.query("drop type #{type}")
+      end
+
       def operation_shared_clear
         return unless chance(0.1)
 
