@@ -472,6 +472,7 @@ bool resource_lease_serves(VALUE lease)
 {
     return resource_lease_lasts(resource_lease_of(lease));
 }
+
 /*
  * call-seq: pool.with { |resource| … } -> the block's value
  *
