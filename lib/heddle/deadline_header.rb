@@ -20,7 +20,7 @@ module Heddle
       seconds = Heddle.remaining
       return super if seconds.nil? || request.key?(NAME)
 
-      request[NAME] = format("%.3f", [seconds, 0].max)
+      request[NAME] = format("%.3f", seconds)
       begin
         super
       ensure
