@@ -6,8 +6,8 @@ module Heddle
     #
     # @api private
     class Checks
-      # Gems that wait in C, by the name of ActiveRecord's adapter, and the part of Heddle that makes them give way.
-      WAITING = {"mysql2" => "heddle/mysql2", "sqlite3" => "heddle/sqlite3"}.freeze
+      # ActiveRecord's adapters of gems that wait in C, each of which a part of Heddle of its name makes give way.
+      WAITING = %w[mysql2 sqlite3].freeze
       private_constant :WAITING
 
       # @param app [Rails::Application] initialized
@@ -48,17 +48,17 @@ module Heddle
 
       def small_pool(configuration)
         fibers = @app.config.heddle.fibers or return
-        size = configuration.respond_to?(:max_connections) ? configuration.max_connections : configuration.pool
+        key = configuration.respond_to?(:max_connections) ? :max_connections : :pool
+        size = configuration.public_send(key)
         return if size.nil? || size >= fibers
 
-        key = configuration.respond_to?(:max_connections) ? "max_connections" : "pool"
         "of #{fibers} tasks #{size} have a connection to #{configuration.name}, the others wait: write " \
           "#{key}: #{fibers} in config/database.yml"
       end
 
       def waiting(adapter)
-        part = WAITING[adapter]
-        return if part.nil? || $LOADED_FEATURES.any? { |path| path.end_with?("/lib/#{part}.rb") }
+        part = "heddle/#{adapter}"
+        return if !WAITING.include?(adapter) || $LOADED_FEATURES.any? { |path| path.end_with?("/lib/#{part}.rb") }
 
         "a query of the gem #{adapter} stops all tasks of its thread: require \"#{part}\""
       end
