@@ -10,7 +10,6 @@
 #include "db/connection.h"
 #include "db/multiplexer.h"
 #include "db/protocol.h"
-#include "os/budget.h"
 #include "os/fork.h"
 #include "protect.h"
 #include "scope/deadline_scope.h"
@@ -50,10 +49,8 @@ static bool shares(VALUE connection, VALUE sql, VALUE arguments)
 static void send_gathered(struct shared_run *run, struct line *line)
 {
     if (line->sending) return;
-    unsigned forks = fork_count();
     line->sending = run->sends = true;
-    budget_give_way();
-    if (forks != fork_count()) return; // the parent sends
+    if (!stream_gather()) return;
     line->sending = run->sends = false;
     stream_send_now(run->stream);
 }

@@ -2,8 +2,6 @@
 
 #include "loop/park.h"
 #include "loop/wake.h"
-#include "os/budget.h"
-#include "os/fork.h"
 
 void stream_turn_stand(struct stream_turns *turns, struct stream_turn *turn)
 {
@@ -72,10 +70,8 @@ void stream_line_send(struct stream_line *line, struct stream_turn *turn, struct
 {
     if (line->sender) return;
     if (gather) {
-        unsigned forks = fork_count();
         line->sender = turn;
-        budget_give_way();
-        if (forks != fork_count()) return; // the parent sends
+        if (!stream_gather()) return;
         line->sender = NULL;
     }
     if (line->turns.first != turn) stream_send_now(stream);

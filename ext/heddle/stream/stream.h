@@ -98,6 +98,10 @@ void stream_flush(struct stream *stream);
 bool stream_end_message(struct stream *stream);
 void stream_send_now(struct stream *stream);
 
+// Lets the other fibers that are ready end messages of theirs, before stream_send_now. Returns false in a child of a
+// fork that a trap handler has made meanwhile: the parent sends.
+bool stream_gather(void);
+
 // How many bytes were written until now, without the piggybacked ones, and how many of them the socket has taken. Also
 // for a closed stream.
 uint64_t stream_written(const struct stream *stream);

@@ -1,6 +1,8 @@
 // Writes: bytes are kept until they fill the buffer, or somebody reads or flushes.
 #include "stream/internals.h"
 
+#include "os/budget.h"
+#include "os/fork.h"
 #include "os/socket_io.h"
 
 #include <errno.h>
@@ -250,6 +252,13 @@ bool stream_send_first(struct stream *stream)
     stream->tls_wants[SIDE_WRITE] = 0;
     stream->likely_empty = true;
     return false;
+}
+
+bool stream_gather(void)
+{
+    unsigned forks = fork_count();
+    budget_give_way();
+    return forks == fork_count();
 }
 
 void stream_send_now(struct stream *stream)
