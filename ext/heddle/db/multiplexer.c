@@ -214,8 +214,8 @@ static void call_in(const struct multiplexer *multiplexer)
 static bool line_serves(const struct line *line, const struct asker *asker)
 {
     return line->thread == asker->thread && line->reader != asker->fiber && !line->closing && !line->called_in &&
-           !owes_to_nobody(line) && resource_lease_serves(line->lease) && !db_protocol_is_closed(line->native) &&
-           line_is_shareable(line);
+           !owes_to_nobody(line) && resource_lease_lasts(resource_lease_of(line->lease)) &&
+           !db_protocol_is_closed(line->native) && line_is_shareable(line);
 }
 
 // The line with the fewest statements among those with a free place; `found`: any that serves the asker.
@@ -382,7 +382,7 @@ static void open_line(VALUE self, VALUE asker, deadline_t until)
     struct multiplexer *multiplexer = multiplexer_of(self);
     asker_of(asker)->forks = fork_count(); // what makes a connection may have forked
     remove_object(multiplexer->opening, asker);
-    RB_OBJ_WRITE(object, &line->connection, resource_lease_object(line->lease));
+    RB_OBJ_WRITE(object, &line->connection, resource_lease_of(line->lease)->resource.object);
     VALUE native;
     line->operations = db_operations_for(line->connection, &native);
     RB_OBJ_WRITE(object, &line->native, native);

@@ -452,25 +452,15 @@ VALUE resource_pool_borrow(VALUE pool, deadline_t until)
     return kept;
 }
 
-static struct resource_lease *resource_lease_of(VALUE lease)
+struct resource_lease *resource_lease_of(VALUE lease)
 {
     return rb_check_typeddata(lease, &resource_lease_type);
-}
-
-VALUE resource_lease_object(VALUE lease)
-{
-    return resource_lease_of(lease)->resource.object;
 }
 
 void resource_lease_give_back(VALUE lease)
 {
     resource_lease_end(resource_lease_of(lease), true);
     RB_GC_GUARD(lease);
-}
-
-bool resource_lease_serves(VALUE lease)
-{
-    return resource_lease_lasts(resource_lease_of(lease));
 }
 
 /*

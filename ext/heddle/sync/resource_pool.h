@@ -85,10 +85,8 @@ long resource_pool_room(struct resource_pool *pool);
 // Waits for a resource until `until`, but no longer than the pool's wait_span. Returns the lease, which lasts until it
 // is given back; raises what ResourcePool#with does.
 VALUE resource_pool_borrow(VALUE pool, deadline_t until);
-VALUE resource_lease_object(VALUE lease);
+struct resource_lease *resource_lease_of(VALUE lease);
 void resource_lease_give_back(VALUE lease);
-
-bool resource_lease_serves(VALUE lease); // resource_lease_lasts
 
 struct resource_pool *resource_pool_of(VALUE pool);
 
