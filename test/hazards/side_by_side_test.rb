@@ -256,6 +256,26 @@ class SideBySideTest < Minitest::Test
     assert_equal ['[[true, true], "", 1000]', '""'], out.lines(chomp: true)
   end
 
+  # Free functions close descriptors and change lists, which the main Ractor may be reading.
+  def test_the_main_ractor_frees_what_another_one_sweeps
+    out = assert_child(<<~RUBY)
+      Warning[:experimental] = false
+      drop = ->(count) { count.times { Thread.new { Heddle::Scheduler.new.kernel_sleep(0) }.join } }
+      ractor = Ractor.new do
+        before = Ractor.receive
+        3.times { GC.start }
+        Dir.children("/proc/self/fd").size - before
+      end
+      drop.call(20)
+      ractor.send(before = Dir.children("/proc/self/fd").size)
+      swept = ractor.respond_to?(:value) ? ractor.value : ractor.take
+      drop.call(5)
+      GC.start
+      puts swept, Dir.children("/proc/self/fd").size < before
+    RUBY
+    assert_equal %w[0 true], out.split
+  end
+
   private
 
   def load_async

@@ -10,7 +10,7 @@
 
 // ---- all loops of the process
 
-static struct loop *live_loops; // under the GVL; other Ractors have no access to these schedulers
+static struct loop *live_loops; // of the main Ractor, under its GVL
 static unsigned forks;
 
 // The loops of a parent do not run in a child of fork. Ruby 4.0 does not tell the child's thread of its scheduler, so

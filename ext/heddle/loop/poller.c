@@ -8,7 +8,7 @@
 
 // ---- all open pollers of the process
 
-static struct poller *open_pollers; // under the GVL; other Ractors have no access to them
+static struct poller *open_pollers; // of the main Ractor, under its GVL
 
 static void list_poller(struct poller *poller)
 {

@@ -7,4 +7,10 @@
 // Returns whether the running code belongs to the main Ractor.
 bool in_main_ractor(void);
 
+// The first call of a free function (`release`) that changes more than its own record, such as a list: any Ractor may
+// sweep, while the main one, whose objects these are, reads that list under a GVL that is not the sweeper's. Returns
+// true in another Ractor, where the free function does no more: it is called again for this record, in the main Ractor,
+// when that frees the next one.
+bool main_ractor_releases(void *record, void (*release)(void *));
+
 #endif

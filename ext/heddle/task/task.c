@@ -1,6 +1,7 @@
 #include "task/task.h"
 
-#include <stdatomic.h>
+#include "os/main_ractor.h"
+
 #include <string.h>
 
 void task_mark(struct task *task)
@@ -33,31 +34,22 @@ enum { SPARES = 1024 };
 
 static struct task *spares; // linked by `in[0].next`
 static uint32_t spare_count;
-// A Ractor's thread may collect tasks while ours makes one. A thread that finds the flag taken does without a spare.
-static atomic_flag spares_taken = ATOMIC_FLAG_INIT;
 
 static bool keep_spare(struct task *task)
 {
-    if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return false;
-    bool room = spare_count < SPARES;
-    if (room) {
-        task->in[0].next = spares;
-        spares = task;
-        spare_count++;
-    }
-    atomic_flag_clear_explicit(&spares_taken, memory_order_release);
-    return room;
+    if (!in_main_ractor() || spare_count == SPARES) return false;
+    task->in[0].next = spares;
+    spares = task;
+    spare_count++;
+    return true;
 }
 
 static struct task *take_spare(void)
 {
-    if (atomic_flag_test_and_set_explicit(&spares_taken, memory_order_acquire)) return NULL;
     struct task *task = spares;
-    if (task) {
-        spares = task->in[0].next;
-        spare_count--;
-    }
-    atomic_flag_clear_explicit(&spares_taken, memory_order_release);
+    if (!task) return NULL;
+    spares = task->in[0].next;
+    spare_count--;
     return task;
 }
 

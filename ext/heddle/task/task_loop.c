@@ -2,6 +2,7 @@
 
 #include "loop/park.h"
 #include "loop/wake.h"
+#include "os/main_ractor.h"
 #include "scope/thread_scope.h"
 #include "task/task_end.h"
 
@@ -60,6 +61,7 @@ static void task_loop_mark(void *pointer)
 
 static void task_loop_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, task_loop_release)) return;
     loop_free(&((struct task_loop *)pointer)->loop);
     xfree(pointer);
 }

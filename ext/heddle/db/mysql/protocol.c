@@ -1,5 +1,7 @@
 #include "db/mysql/protocol.h"
 
+#include "os/main_ractor.h"
+
 #include <string.h>
 
 enum { LARGE_PACKET = 64 << 10 };
@@ -47,6 +49,7 @@ static void mysql_protocol_compact(void *pointer)
 
 static void mysql_protocol_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, mysql_protocol_release)) return;
     struct mysql_protocol *protocol = pointer;
     db_protocol_release(&protocol->base);
     xfree(protocol->request.at);

@@ -1,6 +1,8 @@
 // Reads whole replies, to a prepare and to an execution.
 #include "db/mysql/protocol.h"
 
+#include "os/main_ractor.h"
+
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
 
@@ -32,6 +34,7 @@ static void mysql_statement_compact(void *pointer)
 // Called by the GC, which may only note the close.
 static void mysql_statement_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, mysql_statement_release)) return;
     struct mysql_statement *statement = pointer;
     if (statement->open) mysql_statement_close(statement);
     mysql_statement_forget(statement);

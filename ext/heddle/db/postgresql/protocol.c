@@ -1,6 +1,7 @@
 #include "db/postgresql/protocol.h"
 
 #include "os/budget.h"
+#include "os/main_ractor.h"
 
 #include <string.h>
 
@@ -59,6 +60,7 @@ static void postgresql_protocol_compact(void *pointer)
 
 static void postgresql_protocol_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, postgresql_protocol_release)) return;
     struct postgresql_protocol *protocol = pointer;
     db_protocol_release(&protocol->base);
     xfree(protocol->request.at);

@@ -1,6 +1,8 @@
 // Whole replies: everything that the server sends up to ReadyForQuery.
 #include "db/postgresql/protocol.h"
 
+#include "os/main_ractor.h"
+
 #include <string.h>
 
 VALUE postgresql_cPrepared;
@@ -27,6 +29,7 @@ static void postgresql_statement_compact(void *pointer)
 // From a finalizer: the close is only noted.
 static void postgresql_statement_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, postgresql_statement_release)) return;
     struct postgresql_statement *statement = pointer;
     if (statement->open) pending_closes_add(statement->pending_closes, statement->id);
     pending_closes_release(statement->pending_closes);

@@ -3,6 +3,7 @@
 
 #include "os/budget.h"
 #include "os/fork.h"
+#include "os/main_ractor.h"
 #include "scope/scope.h"
 #include "task/current.h"
 
@@ -64,6 +65,7 @@ static void sqlite_database_compact(void *pointer)
 // what state they left SQLite.
 static void sqlite_database_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, sqlite_database_release)) return;
     struct sqlite_database *database = pointer;
     struct sqlite_core *core = database->core;
     if (core && core->born != fork_count()) sqlite_leave_files(core);

@@ -1,6 +1,8 @@
 // Prepared statements.
 #include "db/sqlite/database.h"
 
+#include "os/main_ractor.h"
+
 #include <ruby/encoding.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@ static void sqlite_statement_compact(void *pointer)
 
 static void sqlite_statement_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, sqlite_statement_release)) return;
     struct sqlite_statement *statement = pointer;
     if (statement->at && sqlite_core_alive(statement->core)) {
         statement->orphan = true;
