@@ -116,6 +116,27 @@ class MemcachedSharedConnectionsTest < Minitest::Test
     end
   end
 
+  # It has written, and lets the others write. The request of another task is in flight meanwhile, unanswered.
+  def test_whoever_is_about_to_send_for_all_leaves
+    with_server do |cache, peers|
+      tasks = spawn_gets(cache, "first")
+      peer = peers.pop
+      asked = peer.requests(1)
+      gate = Thread::Queue.new
+      fiber = nil
+      tasks << Heddle.spawn { gate.pop && cache.get("a") }
+      Heddle.spawn { gate.pop && fiber.raise(IOError, "interrupted") }
+      2.times { gate << true } # they run while the next one lets them
+      sends = Heddle.spawn { answer { (fiber = Fiber.current) && cache.get("sends") } }
+      assert_equal "interrupted", sends.value.message
+      assert peer.socket.wait_readable(5), "the other's request waits for a reply"
+      asked += peer.requests(2)
+      peer.answer(*asked)
+      assert_equal %w[first a], values(tasks)
+      assert_at_rest(cache)
+    end
+  end
+
   # The client's own limit: the server has not answered in time.
   def test_a_server_that_is_silent
     with_server do |cache, peers|

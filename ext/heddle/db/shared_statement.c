@@ -46,13 +46,11 @@ static bool shares(VALUE connection, VALUE sql, VALUE arguments)
 
 // The first of those whose requests are written lets all tasks run that are ready, and then sends what they have
 // written, too.
-static void send_gathered(struct shared_run *run, struct line *line)
+static void gather(struct shared_run *run, struct line *line)
 {
     if (line->sending) return;
     line->sending = run->sends = true;
-    if (!stream_gather()) return;
-    line->sending = run->sends = false;
-    stream_send_now(run->stream);
+    if (stream_gather()) line->sending = run->sends = false;
 }
 
 // Returns whether the statement is on its way.
@@ -79,7 +77,7 @@ static bool ask(struct shared_run *run)
     run->previous = run->last - replies;
     rb_ary_push(line->askers, run->asker);
     stream_end_message(run->stream);
-    send_gathered(run, line);
+    gather(run, line);
     return true;
 }
 
@@ -99,6 +97,7 @@ static void await_turn(struct shared_run *run)
     struct asker *asker = asker_of(run->asker);
     while (RARRAY_AREF(line->askers, 0) != run->asker) {
         stream_of(protocol->stream);
+        if (!line->sending) stream_send_now(run->stream); // whoever was about to may have left
         if (run->until != DEADLINE_NEVER && run->until <= deadline_now()) refuse_late(protocol);
         join_wait(run->asker, &asker->sleepers, run->until);
         db_protocol_check_process((struct db_protocol *)protocol);
@@ -116,7 +115,8 @@ static void begin_turn(struct shared_run *run)
     if (run->before < run->until) stream_bound(run->stream, run->before);
 }
 
-// Ends a place in the line. The next one reads on; of a closed connection everybody has to know.
+// Ends a place in the line. The next one reads on; everybody has to know of a closed connection, and that nobody is
+// about to send any more.
 static void leave_line(struct shared_run *run, int *state)
 {
     struct line *line = line_of_run(run);
@@ -125,8 +125,10 @@ static void leave_line(struct shared_run *run, int *state)
         line->reader = Qnil;
         stream_bound(run->stream, run->before);
     }
+    bool all = closed || run->sends;
+    if (run->sends) line->sending = run->sends = false;
     if (!remove_object(line->askers, run->asker)) return;
-    for (long i = 0; i < RARRAY_LEN(line->askers) && (closed || i == 0); i++) {
+    for (long i = 0; i < RARRAY_LEN(line->askers) && (all || i == 0); i++) {
         VALUE next = RARRAY_AREF(line->askers, i);
         join_wake_all(next, asker_of(next)->sleepers, state);
     }
@@ -225,7 +227,6 @@ static VALUE end_run(struct shared_run *run, VALUE result, int *state, bool may_
         end.lost = !NIL_P(end.error) && stream_is_failure(end.error) && db_protocol_is_closed(line_of_run(run)->native);
         end.unsent = !run->asked || stream_sent(run->stream) <= run->begins;
     }
-    if (run->sends) line_of_run(run)->sending = false; // whoever is first in line sends before it waits
     if (run->asked) leave_line(run, state);
     if (*state && end.lost && end.unsent && may_repeat) {
         rb_set_errinfo(Qnil);

@@ -32,8 +32,8 @@ static void ask(struct exchange *exchange)
     stream_line_ask(&connection->line, &exchange->turn, stream, begins);
     exchange->writing = false;
     exchange->lease.had = true;
-    stream_line_send(&connection->line, &exchange->turn, stream,
-                     connection->loop && server->crowded && resource_pool_room(&server->pool) <= 0);
+    if (connection->loop && server->crowded && resource_pool_room(&server->pool) <= 0)
+        stream_line_gather(&connection->line, &exchange->turn);
     RB_GC_GUARD(object);
 }
 
@@ -54,7 +54,7 @@ static void await_turn(struct exchange *exchange)
         if (exchange->forks != fork_count())
             rb_raise(rb_eIOError, "this process was forked during an operation, whose connection is the parent's");
         if (turn->answered || connection->line.turns.first == turn) break;
-        stream_of(object);
+        stream_line_send(&connection->line, stream_of(object));
         if (exchange->until != DEADLINE_NEVER && exchange->until <= deadline_now()) refuse_late(connection->server);
         stream_turn_sleep(turn, object, exchange->until);
     }

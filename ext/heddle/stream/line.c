@@ -66,15 +66,16 @@ void stream_line_ask(struct stream_line *line, struct stream_turn *turn, struct 
     stream_turn_stand(&line->turns, turn);
 }
 
-void stream_line_send(struct stream_line *line, struct stream_turn *turn, struct stream *stream, bool gather)
+void stream_line_gather(struct stream_line *line, struct stream_turn *turn)
 {
     if (line->sender) return;
-    if (gather) {
-        line->sender = turn;
-        if (!stream_gather()) return;
-        line->sender = NULL;
-    }
-    if (line->turns.first != turn) stream_send_now(stream);
+    line->sender = turn;
+    if (stream_gather()) line->sender = NULL;
+}
+
+void stream_line_send(const struct stream_line *line, struct stream *stream)
+{
+    if (!line->sender) stream_send_now(stream);
 }
 
 void stream_line_answer(struct stream_line *line, struct stream_turn *turn, struct stream *stream)
@@ -89,9 +90,10 @@ void stream_line_answer(struct stream_line *line, struct stream_turn *turn, stru
 
 void stream_line_leave(struct stream_line *line, struct stream_turn *turn, bool closed)
 {
-    if (line->sender == turn) line->sender = NULL;
+    bool interrupted = line->sender == turn;
+    if (interrupted) line->sender = NULL;
     stream_turn_leave(turn);
-    if (closed) {
+    if (closed || interrupted) {
         stream_turns_wake_all(&line->turns);
     } else {
         stream_turns_wake_first(&line->turns);

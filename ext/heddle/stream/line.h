@@ -51,14 +51,17 @@ void stream_turns_wake_all(const struct stream_turns *turns);
 // The turn's request was written; it begins at that place among the stream's bytes.
 void stream_line_ask(struct stream_line *line, struct stream_turn *turn, struct stream *stream, uint64_t begins);
 
-// Sends what was written, unless another fiber is about to, or the turn is the first, which sends before it reads.
-// `gather`: lets the other ready fibers write first.
-void stream_line_send(struct stream_line *line, struct stream_turn *turn, struct stream *stream, bool gather);
+// Lets the other ready fibers write, too, unless another fiber is just doing that.
+void stream_line_gather(struct stream_line *line, struct stream_turn *turn);
+
+// Sends what was written, unless another fiber is about to. Whoever stands in line calls this before each sleep: the
+// one that was about to may have left. The first one need not, as it sends before it reads.
+void stream_line_send(const struct stream_line *line, struct stream *stream);
 
 // A reply was read: that of `turn`, which leaves, or one that was given up (NULL).
 void stream_line_answer(struct stream_line *line, struct stream_turn *turn, struct stream *stream);
 
-// However the turn ends. The next one reads; of a closed stream all have to know.
+// However the turn ends. The next one reads; all have to know of a closed stream, and if the turn was about to send.
 void stream_line_leave(struct stream_line *line, struct stream_turn *turn, bool closed);
 
 // The number of the next reply.

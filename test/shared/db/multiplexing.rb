@@ -223,6 +223,28 @@ module DatabaseMultiplexing
     end
   end
 
+  # It has written, and lets the others write. The answer of the first in line is yet to come.
+  def test_the_asker_that_is_about_to_send_for_all_leaves
+    with_pool do |pool|
+      stream = pool.with { |db| db.driver.stream }
+      tasks = nil
+      locked do
+        tasks = [Heddle.spawn { pool.exec(UPDATE, 1) }]
+        waiting_updates(1)
+        sent = stream.statistics[:bytes_sent]
+        gate = Thread::Queue.new
+        fiber = nil
+        tasks << Heddle.spawn { gate.pop && pool.exec(UPDATE, 3) }
+        Heddle.spawn { gate.pop && fiber.raise(IOError, "interrupted") }
+        2.times { gate << true } # they run while the next one lets them
+        sends = Heddle.spawn { answer { (fiber = Fiber.current) && pool.exec(UPDATE, 2) } }
+        assert_equal "interrupted", sends.value.message
+        wait_until(what: "the other's request") { stream.statistics[:bytes_sent] > sent }
+      end
+      assert_equal [1, 1], tasks.map(&:value)
+    end
+  end
+
   def test_a_statement_that_is_alone_is_stopped
     with_pool do |pool|
       locked do
