@@ -164,6 +164,35 @@ class MemcachedSharedConnectionEndsTest < Minitest::Test
     end
   end
 
+  def test_those_who_wait_for_a_connect_are_told_so
+    listener = TCPServer.new("127.0.0.1", 0)
+    cache = client_of("127.0.0.1:#{listener.addr[1]}", pool: 1, pool_timeout: 0.05)
+    Heddle.run do
+      tasks = spawn_gets(cache, "a", "b")
+      told = tasks[1].value.message
+      assert_match(/no connection to .* was open in time: another operation.* is still connecting/, told)
+      tasks[0].cancel
+    end
+    assert_at_rest(cache)
+  ensure
+    listener.close
+  end
+
+  # It waits for what is left of its own time.
+  def test_the_one_that_waits_for_the_pool_leaves
+    with_server(pool_timeout: 2) do |cache, peers|
+      held = Heddle.spawn { answer { cache.get_multi("a", "b") } }
+      peers.pop.request
+      assert_within(2.6, at_least: 2) do
+        tasks = spawn_gets(cache, "c", "d")
+        sleep(1.2)
+        leave(tasks, 0)
+        assert_match(/all of them are in use/, tasks[1].value.message)
+      end
+      held.cancel
+    end
+  end
+
   def test_a_client_that_is_closed
     with_server do |cache, peers|
       keys = Array.new(20) { |n| "k#{n}" }

@@ -98,12 +98,12 @@ static void share(struct memcached_connection *connection, bool shared)
 }
 
 // Returns false in a child of a fork that was made meanwhile, whose books are others.
-static bool open_connection(struct exchange *exchange)
+static bool open_connection(struct exchange *exchange, deadline_t limit)
 {
     struct memcached_connection *connection = exchange->connection;
     bool proof = connection->proof_wanted; // others may come who want one, while this one waits
     connection->opener = exchange;
-    memcached_lease_begin(&exchange->lease, exchange->until, proof);
+    memcached_lease_begin(&exchange->lease, limit, exchange->until, proof);
     if (exchange->forks != fork_count()) {
         exchange->connection = NULL;
         memcached_lease_end(&exchange->lease, true);
@@ -129,17 +129,25 @@ static bool open_connection(struct exchange *exchange)
     return true;
 }
 
+RBIMPL_ATTR_NORETURN()
+static void refuse_late(const struct memcached_connection *connection)
+{
+    VALUE server = connection->server->pool.semaphore.self;
+    if (!connection->opener->lease.had) memcached_refuse_late(connection->server);
+    rb_raise(heddle_eDeadlineExceeded,
+             "no connection to %" PRIsVALUE " was open in time: another operation, whose connection this one was to "
+             "share, is still connecting",
+             rb_funcall(server, rb_intern("name"), 0));
+}
+
 // Whoever is first opens the connection; the next one does if that fails. Returns whether the exchange has its place.
-static bool connection_await(struct exchange *exchange)
+static bool connection_await(struct exchange *exchange, deadline_t limit)
 {
     struct memcached_connection *connection = exchange->connection;
-    struct resource_pool *pool = &connection->server->pool;
-    deadline_t limit = deadline_in(pool->wait_span);
-    if (exchange->until < limit) limit = exchange->until;
     while (!connection->open) {
-        if (!connection->opener) return open_connection(exchange);
-        if (limit != DEADLINE_NEVER && limit <= deadline_now()) memcached_refuse_late(connection->server);
-        stream_turn_sleep(&exchange->turn, pool->semaphore.self, limit);
+        if (!connection->opener) return open_connection(exchange, limit);
+        if (limit != DEADLINE_NEVER && limit <= deadline_now()) refuse_late(connection);
+        stream_turn_sleep(&exchange->turn, connection->server->pool.semaphore.self, limit);
         if (exchange->forks != fork_count()) {
             exchange->connection = NULL; // the parent's
             return false;
@@ -162,6 +170,8 @@ static struct memcached_connection *shared_connection(struct memcached_server *s
 
 void memcached_connection_enter(struct exchange *exchange)
 {
+    deadline_t limit = deadline_in(memcached_lease_server(&exchange->lease)->pool.wait_span);
+    if (exchange->until < limit) limit = exchange->until;
     for (;;) {
         struct memcached_server *server = memcached_server_now(memcached_lease_server(&exchange->lease));
         struct memcached_connection *connection = NULL;
@@ -178,7 +188,7 @@ void memcached_connection_enter(struct exchange *exchange)
         if (connection->open) return;
         if (!exchange->again) connection->proof_wanted = true;
         stream_turn_stand(&connection->coming, &exchange->turn);
-        if (connection_await(exchange)) return;
+        if (connection_await(exchange, limit)) return;
         memcached_connection_leave(exchange);
     }
 }

@@ -55,10 +55,10 @@ struct memcached_server *memcached_server_of(VALUE object);
 // The same server; perhaps in a child of a fork that was made meanwhile.
 struct memcached_server *memcached_server_now(struct memcached_server *server);
 
-// Lends a connection. Opens one if none is idle and the limit allows it, otherwise waits for one; all of that until
-// `until`. `proven`: check the connection first, because the request must not be sent twice. Always call
-// memcached_lease_end afterwards.
-void memcached_lease_begin(struct lease *lease, deadline_t until, bool proven);
+// Lends a connection. Opens one if none is idle and the limit allows it, otherwise waits for one, no longer than until
+// `limit`; all of that until `until`. `proven`: check the connection first, because the request must not be sent twice.
+// Always call memcached_lease_end afterwards.
+void memcached_lease_begin(struct lease *lease, deadline_t limit, deadline_t until, bool proven);
 
 // Raises: no connection became free in time.
 RBIMPL_ATTR_NORETURN()

@@ -126,11 +126,11 @@ void memcached_refuse_late(const struct memcached_server *server)
              rb_funcall(server->pool.semaphore.self, id_name, 0), server->pool.semaphore.permits);
 }
 
-void memcached_lease_begin(struct lease *lease, deadline_t until, bool proven)
+void memcached_lease_begin(struct lease *lease, deadline_t limit, deadline_t until, bool proven)
 {
     lease->limit = until;
     do {
-        enum semaphore_answer answer = resource_lease_permit(&lease->held, until);
+        enum semaphore_answer answer = resource_lease_permit(&lease->held, limit);
         if (answer == SEMAPHORE_CLOSED) rb_raise(rb_eIOError, "the client is closed: make a new one");
         if (answer == SEMAPHORE_LATE) memcached_refuse_late(memcached_lease_server(lease));
         lease->had = true;

@@ -50,7 +50,7 @@ static VALUE send_chunk(VALUE argument)
     struct shard *shard = step->shard;
     if (!shard->begun) {
         shard->begun = true;
-        memcached_lease_begin(&shard->lease, multi->until, !multi->again);
+        memcached_lease_begin(&shard->lease, multi->until, multi->until, !multi->again);
     }
     VALUE stream_object = memcached_lease_stream(&shard->lease);
     struct stream *stream = stream_of(stream_object);

@@ -12,7 +12,7 @@ struct asking {
 static VALUE ask_body(VALUE argument)
 {
     struct asking *asking = (struct asking *)argument;
-    memcached_lease_begin(&asking->lease, asking->until, true);
+    memcached_lease_begin(&asking->lease, asking->until, asking->until, true);
     VALUE stream_object = memcached_lease_stream(&asking->lease);
     struct stream *stream = stream_of(stream_object);
     stream_bound(stream, asking->until);
