@@ -119,7 +119,7 @@ class SQLite3TurnsTest < UnmodifiedTestCase
     assert_equal [[0]], @db.execute("pragma busy_timeout")
     @db.busy_timeout = 300
     assert_equal [[300]], @db.execute("PRAGMA main.busy_timeout")
-    @db.execute(" pragma busy_timeout = 200")
+    @db.execute("-- sets\n/* the pragma */ ; pragma/**/\"busy_timeout\" = 200")
     Heddle.run do
       found = gaps { assert_raises(SQLite3::BusyException) { @db.execute("insert into rows values (1)") } }
       assert_operator found.size, :>, 5

@@ -10,8 +10,8 @@ module Heddle
     module Support
       # Connections with something to wait for or to raise, and a mark once a connection has a timeout of statements.
       UNSETTLED = Handlers.unsettled
-      # A statement for which SQLite puts its own busy handler back.
-      PRAGMA = /\A\s*pragma\s+(?:\w+\s*\.\s*)?busy_timeout/i
+      # A statement for which SQLite puts its own busy handler back. Comments may come first, and be in the middle.
+      PRAGMA = %r{\A(?:[\s;]|--[^\n]*\n|/\*.*?\*/)*+pragma\b.*busy_timeout}im
       # A name that makes connections share a cache, or may do so.
       SHARED = /\Afile:.*[?&](?:[^=]*%|cache=(?!private(?:[&#]|\z)))/im
       # Open modes of connections that are left alone: a shared cache, and one that several threads use at once.
