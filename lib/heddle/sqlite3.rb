@@ -4,6 +4,7 @@ require_relative "../heddle"
 require_relative "core/required_gem"
 Heddle::RequiredGem.load("sqlite3", "heddle/sqlite3", "sqlite3, 1.7 or later")
 require_relative "db/sqlite"
+require_relative "integrations/database_gems"
 require_relative "sqlite3/turns"
 require_relative "sqlite3/support"
 

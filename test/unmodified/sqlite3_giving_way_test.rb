@@ -158,6 +158,36 @@ class SQLite3GivingWayTest < UnmodifiedTestCase
     end
   end
 
+  ENDS = {
+    thread: ->(rest) { Thread.new { rest.call { Thread.current.kill } }.join },
+    interrupt: ->(rest) { Thread.new { assert_raises(Interrupt) { rest.call { raise Interrupt } } }.join },
+    fiber: (->(rest) { Fiber.new { rest.call { Fiber.current.kill } }.resume } if Fiber.method_defined?(:kill))
+  }.compact.freeze
+  private_constant :ENDS
+
+  ENDS.each do |name, way|
+    define_method(:"test_the_end_of_a_#{name}_rolls_back") do
+      instance_exec(method(:write_and), &way)
+      refute_predicate @db, :transaction_active?
+      assert_equal 0, count
+    end
+  end
+
+  # These are the program's own ways.
+  def test_a_jump_out_of_a_transaction_commits
+    catch(:done) { write_and { throw :done } }
+    @db.transaction do
+      @db.execute("insert into rows values (2)")
+      break
+    end
+    assert_raises(IndexError) { write_and { raise IndexError } }
+    assert_raises(Timeout::Error) { write_and { raise Timeout::Error } }
+    @db.transaction
+    @db.execute("insert into rows values (3)")
+    @db.commit
+    assert_equal 3, count
+  end
+
   def test_the_database_ends_an_interrupted_transaction_of_active_record
     LIBRARIES[:active_record].call(self, @path)
     Heddle.run do
@@ -246,6 +276,13 @@ class SQLite3GivingWayTest < UnmodifiedTestCase
   end
 
   private
+
+  def write_and
+    @db.transaction do
+      @db.execute("insert into rows values (1)")
+      yield
+    end
+  end
 
   # Other tasks run meanwhile.
   def assert_gives_way

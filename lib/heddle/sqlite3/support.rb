@@ -16,9 +16,7 @@ module Heddle
       SHARED = /\Afile:.*[?&](?:[^=]*%|cache=(?!private(?:[&#]|\z)))/im
       # Open modes of connections that are left alone: a shared cache, and one that several threads use at once.
       LEFT_ALONE = ::SQLite3::Constants::Open::SHAREDCACHE | ::SQLite3::Constants::Open::FULLMUTEX
-      # Interruptions that are no StandardError: a cancel, and Timeout.timeout without an error of the caller's.
-      GRAVE = [Cancellation, *(::Timeout::ExitException if defined?(::Timeout::ExitException))].freeze
-      private_constant :UNSETTLED, :PRAGMA, :SHARED, :LEFT_ALONE, :GRAVE
+      private_constant :UNSETTLED, :PRAGMA, :SHARED, :LEFT_ALONE
 
       # The bytes: a text may be in any encoding, or in none.
       def self.pragma?(sql) = sql.is_a?(String) && PRAGMA.match?(sql.b)
@@ -62,7 +60,7 @@ module Heddle
           end
         end
 
-        # After a cancel or a timeout the gem calls #commit, because it takes only a StandardError for a failure.
+        # After a cancel, a timeout or a kill the gem calls #commit, as it takes only a StandardError for a failure.
         def transaction(mode = nil, &block)
           return super unless block
 
@@ -73,18 +71,20 @@ module Heddle
             finished = true
             value
           ensure
-            @heddle_interrupted = !finished && !$!.equal?(before) && GRAVE.any? { |kind| kind === $! }
+            unless finished
+              @heddle_interrupted = true
+              Fiber.new {}.resume # Ruby ends a killed fiber at each switch, and so here
+              @heddle_interrupted = DatabaseGems.interrupted?($!.equal?(before) ? nil : $!)
+            end
           end
         end
 
-        def commit
-          interrupted, @heddle_interrupted = @heddle_interrupted, false
-          interrupted ? rollback : super
-        end
+        def commit = @heddle_interrupted ? rollback : super
 
         # SQLite has rolled back a transaction in which a write was interrupted.
         def rollback
-          interrupted = [*GRAVE, ::Timeout::Error].any? { |kind| kind === $! }
+          interrupted = @heddle_interrupted || DatabaseGems.interrupted?($!)
+          @heddle_interrupted = false
           (interrupted && !transaction_active?) || super
         end
 
