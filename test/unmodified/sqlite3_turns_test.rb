@@ -179,6 +179,25 @@ class SQLite3TurnsTest < UnmodifiedTestCase
     assert_equal [[7]], @db.execute("select 7")
   end
 
+  if Fiber.method_defined?(:kill)
+    def test_a_fiber_is_killed_in_the_middle_of_a_statement
+      ended = []
+      Heddle.run do
+        fiber = Fiber.new do
+          @db.execute(ENDLESS)
+        rescue Exception => error # standard:disable Lint/RescueException
+          ended << error
+        ensure
+          ended << :killed
+        end
+        Heddle.spawn { wait_until { suspended? } && fiber.kill }
+        fiber.resume
+        assert_equal [:killed], ended
+        assert_equal [[7]], @db.execute("select 7")
+      end
+    end
+  end
+
   def test_a_fork_in_the_middle_of_a_statement
     Heddle.run do
       task = Heddle.spawn { @db.execute(counting(LONG)) }

@@ -44,6 +44,7 @@ struct handlers {
     VALUE error;                // that was kept from SQLite; or 0
     VALUE keeper;               // … in this fiber
     bool fatal;                 // … and which no rescue stops
+    bool ended;                 // … instead of what is no exception
     int64_t busy_span;          // nanoseconds to wait for a lock
     deadline_t busy_until;      // the end of the current wait
     int64_t statement_span;     // nanoseconds that a statement may run; 0 for ever
@@ -132,17 +133,15 @@ static VALUE run_others(VALUE argument)
     return Qnil;
 }
 
-// What is no exception cannot be raised later: the end of the fiber by Fiber#kill, or a throw.
+// What is no exception cannot be raised later. Of those only Fiber#kill is made good: see handlers_settle.
 static void keep(struct handlers *handlers, int state)
 {
     VALUE error = rb_errinfo();
     enum { TAG_FATAL = 8 }; // Ruby's own, of rb_exc_fatal
-    if (is_exception(error)) {
-        handlers->fatal = state == TAG_FATAL;
-    } else {
+    handlers->ended = !is_exception(error);
+    handlers->fatal = !handlers->ended && state == TAG_FATAL;
+    if (handlers->ended)
         error = rb_exc_new_cstr(heddle_eCancellation, "the fiber was ended in the middle of a statement of SQLite");
-        handlers->fatal = false;
-    }
     handlers->error = error;
     handlers->keeper = rb_fiber_current();
     rb_set_errinfo(Qnil);
@@ -420,6 +419,12 @@ static int find_kept(VALUE self, VALUE unused, VALUE found)
     return ST_STOP;
 }
 
+static VALUE end_at_once(RB_BLOCK_CALL_FUNC_ARGLIST(unused, argument))
+{
+    (void)unused, (void)argument, (void)argc, (void)argv, (void)blockarg;
+    return Qnil;
+}
+
 /* call-seq: Handlers.settle -> nil: raises what was kept in this fiber, if anything. SQLite has returned. */
 static VALUE handlers_settle(VALUE klass)
 {
@@ -430,6 +435,8 @@ static VALUE handlers_settle(VALUE klass)
     handlers->error = 0;
     rb_hash_delete(unsettled, handlers->self);
     if (handlers->fatal) rb_exc_fatal(error);
+    if (handlers->ended)
+        rb_fiber_resume(rb_fiber_new(end_at_once, Qnil), 0, NULL); // a killed fiber ends at each switch
     rb_exc_raise(error);
 }
 
