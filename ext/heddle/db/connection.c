@@ -1,6 +1,7 @@
 #include "db/connection.h"
 
 #include "os/deadline.h"
+#include "references.h"
 #include "stream/stream.h"
 #include "task/current.h"
 
@@ -53,27 +54,18 @@ struct connection {
     bool notifying; // a handler gets the notices behind each exchange: see Notices
 };
 
-static void connection_mark(void *pointer)
-{
-    const struct connection *connection = pointer;
-    rb_gc_mark_movable(connection->driver);
-    rb_gc_mark_movable(connection->native);
-    rb_gc_mark_movable(connection->cache);
-    rb_gc_mark_movable(connection->frames);
-    rb_gc_mark_movable(connection->holder);
-    rb_gc_mark_movable(connection->failure);
-}
-
-static void connection_compact(void *pointer)
+static void connection_references(void *pointer, reference_function *each)
 {
     struct connection *connection = pointer;
-    connection->driver = rb_gc_location(connection->driver);
-    connection->native = rb_gc_location(connection->native);
-    connection->cache = rb_gc_location(connection->cache);
-    connection->frames = rb_gc_location(connection->frames);
-    connection->holder = rb_gc_location(connection->holder);
-    connection->failure = rb_gc_location(connection->failure);
+    each(&connection->driver);
+    each(&connection->native);
+    each(&connection->cache);
+    each(&connection->frames);
+    each(&connection->holder);
+    each(&connection->failure);
 }
+
+REFERENCES(connection)
 
 static size_t connection_memsize(const void *pointer)
 {

@@ -6,6 +6,7 @@
 #include "db/protocol.h"
 #include "os/fork.h"
 #include "protect.h"
+#include "references.h"
 #include "scope/deadline_scope.h"
 #include "sync/resource_pool.h"
 #include "task/join.h"
@@ -23,25 +24,17 @@ struct multiplexer {
     unsigned forks;
 };
 
-static void multiplexer_mark(void *pointer)
-{
-    const struct multiplexer *multiplexer = pointer;
-    rb_gc_mark_movable(multiplexer->pool);
-    rb_gc_mark_movable(multiplexer->lines);
-    rb_gc_mark_movable(multiplexer->queues);
-    rb_gc_mark_movable(multiplexer->opening);
-    rb_gc_mark_movable(multiplexer->sample);
-}
-
-static void multiplexer_compact(void *pointer)
+static void multiplexer_references(void *pointer, reference_function *each)
 {
     struct multiplexer *multiplexer = pointer;
-    multiplexer->pool = rb_gc_location(multiplexer->pool);
-    multiplexer->lines = rb_gc_location(multiplexer->lines);
-    multiplexer->queues = rb_gc_location(multiplexer->queues);
-    multiplexer->opening = rb_gc_location(multiplexer->opening);
-    multiplexer->sample = rb_gc_location(multiplexer->sample);
+    each(&multiplexer->pool);
+    each(&multiplexer->lines);
+    each(&multiplexer->queues);
+    each(&multiplexer->opening);
+    each(&multiplexer->sample);
 }
+
+REFERENCES(multiplexer)
 
 static const rb_data_type_t multiplexer_type = {
     .wrap_struct_name = "Heddle::DB::Multiplexer",
@@ -49,27 +42,18 @@ static const rb_data_type_t multiplexer_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static void line_mark(void *pointer)
-{
-    const struct line *line = pointer;
-    rb_gc_mark_movable(line->connection);
-    rb_gc_mark_movable(line->native);
-    rb_gc_mark_movable(line->lease);
-    rb_gc_mark_movable(line->thread);
-    rb_gc_mark_movable(line->askers);
-    rb_gc_mark_movable(line->reader);
-}
-
-static void line_compact(void *pointer)
+static void line_references(void *pointer, reference_function *each)
 {
     struct line *line = pointer;
-    line->connection = rb_gc_location(line->connection);
-    line->native = rb_gc_location(line->native);
-    line->lease = rb_gc_location(line->lease);
-    line->thread = rb_gc_location(line->thread);
-    line->askers = rb_gc_location(line->askers);
-    line->reader = rb_gc_location(line->reader);
+    each(&line->connection);
+    each(&line->native);
+    each(&line->lease);
+    each(&line->thread);
+    each(&line->askers);
+    each(&line->reader);
 }
+
+REFERENCES(line)
 
 static const rb_data_type_t line_type = {
     .wrap_struct_name = "Heddle::DB::Multiplexer line",
@@ -77,23 +61,16 @@ static const rb_data_type_t line_type = {
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
 };
 
-static void asker_mark(void *pointer)
-{
-    const struct asker *asker = pointer;
-    rb_gc_mark_movable(asker->line);
-    rb_gc_mark_movable(asker->thread);
-    rb_gc_mark_movable(asker->fiber);
-    rb_gc_mark_movable(asker->sleepers);
-}
-
-static void asker_compact(void *pointer)
+static void asker_references(void *pointer, reference_function *each)
 {
     struct asker *asker = pointer;
-    asker->line = rb_gc_location(asker->line);
-    asker->thread = rb_gc_location(asker->thread);
-    asker->fiber = rb_gc_location(asker->fiber);
-    asker->sleepers = rb_gc_location(asker->sleepers);
+    each(&asker->line);
+    each(&asker->thread);
+    each(&asker->fiber);
+    each(&asker->sleepers);
 }
+
+REFERENCES(asker)
 
 static const rb_data_type_t asker_type = {
     .wrap_struct_name = "Heddle::DB::Multiplexer asker",

@@ -26,14 +26,9 @@ void db_protocol_init(struct db_protocol *protocol)
     protocol->pending_closes = pending_closes_new();
 }
 
-void db_protocol_mark(const struct db_protocol *protocol)
+void db_protocol_references(struct db_protocol *protocol, reference_function *each)
 {
-    rb_gc_mark_movable(protocol->stream);
-}
-
-void db_protocol_compact(struct db_protocol *protocol)
-{
-    protocol->stream = rb_gc_location(protocol->stream);
+    each(&protocol->stream);
 }
 
 void db_protocol_release(struct db_protocol *protocol)

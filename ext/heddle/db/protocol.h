@@ -19,6 +19,7 @@
 #include "db/pending_closes.h"
 #include "os/deadline.h"
 #include "db/server_text.h"
+#include "references.h"
 #include "stream/stream.h"
 
 enum db_protocol_state {
@@ -57,8 +58,7 @@ void db_protocol_interrupt(VALUE self);
 
 // For the functions of a layer's type and for its allocator, which calls db_protocol_init for zeroed memory.
 void db_protocol_init(struct db_protocol *protocol);
-void db_protocol_mark(const struct db_protocol *protocol);
-void db_protocol_compact(struct db_protocol *protocol);
+void db_protocol_references(struct db_protocol *protocol, reference_function *each);
 void db_protocol_release(struct db_protocol *protocol);
 
 // From now on the connection uses that stream. Raises TypeError for another object, IOError for a closed stream.

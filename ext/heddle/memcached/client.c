@@ -1,5 +1,7 @@
 #include "memcached/memcached.h"
 
+#include "references.h"
+
 #include <ruby/encoding.h>
 #include <string.h>
 
@@ -11,21 +13,15 @@ static ID id_wire_key, id_route, id_load, id_allowance, id_recover;
 
 // ---- the object
 
-static void memcached_client_mark(void *pointer)
-{
-    const struct memcached_client *client = pointer;
-    rb_gc_mark_movable(client->servers);
-    rb_gc_mark_movable(client->codec);
-    rb_gc_mark_movable(client->prefix);
-}
-
-static void memcached_client_compact(void *pointer)
+static void memcached_client_references(void *pointer, reference_function *each)
 {
     struct memcached_client *client = pointer;
-    client->servers = rb_gc_location(client->servers);
-    client->codec = rb_gc_location(client->codec);
-    client->prefix = rb_gc_location(client->prefix);
+    each(&client->servers);
+    each(&client->codec);
+    each(&client->prefix);
 }
+
+REFERENCES(memcached_client)
 
 static void memcached_client_release(void *pointer)
 {

@@ -6,21 +6,15 @@ static ID id_connect, id_greet, id_name, id_healthy, id_poison;
 
 // ---- the object
 
-static void memcached_server_mark(void *pointer)
+static void memcached_server_references(void *pointer, reference_function *each)
 {
-    const struct memcached_server *server = pointer;
-    resource_pool_mark(pointer); // its first member
-    for (const struct memcached_connection *each = server->connections; each; each = each->next)
-        rb_gc_mark_movable(memcached_connection_object(each));
+    struct memcached_server *server = pointer;
+    resource_pool_references(&server->pool, each);
+    for (struct memcached_connection *connection = server->connections; connection; connection = connection->next)
+        each(&connection->lease.held.resource.object);
 }
 
-static void memcached_server_compact(void *pointer)
-{
-    const struct memcached_server *server = pointer;
-    resource_pool_compact(pointer);
-    for (struct memcached_connection *each = server->connections; each; each = each->next)
-        each->lease.held.resource.object = rb_gc_location(memcached_connection_object(each));
-}
+REFERENCES(memcached_server)
 
 static void free_records(struct memcached_connection *connection)
 {

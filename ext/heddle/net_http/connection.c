@@ -3,6 +3,7 @@
 #include "heddle.h"
 #include "net_http/names.h"
 #include "os/fork.h"
+#include "references.h"
 #include "shims.h"
 
 #include <errno.h>
@@ -11,29 +12,19 @@
 
 // ---- the object
 
-static void connection_mark(void *pointer)
+static void connection_references(void *pointer, reference_function *each)
 {
     struct net_http_connection *connection = pointer;
-    rb_gc_mark_movable(connection->key);
-    rb_gc_mark_movable(connection->io);
-    rb_gc_mark_movable(connection->session);
-    rb_gc_mark_movable(connection->retries);
-    rb_gc_mark_movable(connection->response);
-    rb_gc_mark_movable(connection->disguised);
-    net_http_key_mark(&connection->values);
+    each(&connection->key);
+    each(&connection->io);
+    each(&connection->session);
+    each(&connection->retries);
+    each(&connection->response);
+    each(&connection->disguised);
+    net_http_key_references(&connection->values, each);
 }
 
-static void connection_compact(void *pointer)
-{
-    struct net_http_connection *connection = pointer;
-    connection->key = rb_gc_location(connection->key);
-    connection->io = rb_gc_location(connection->io);
-    connection->session = rb_gc_location(connection->session);
-    connection->retries = rb_gc_location(connection->retries);
-    connection->response = rb_gc_location(connection->response);
-    connection->disguised = rb_gc_location(connection->disguised);
-    net_http_key_compact(&connection->values);
-}
+REFERENCES(connection)
 
 static size_t connection_memsize(const void *pointer)
 {

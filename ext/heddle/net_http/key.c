@@ -33,16 +33,10 @@ struct net_http_key net_http_bare_key(VALUE session_class, VALUE host, VALUE por
     return (struct net_http_key){session_class, host, port, Qnil, Qnil, key_endpoint(host, port)};
 }
 
-void net_http_key_mark(const struct net_http_key *key)
-{
-    for (const VALUE *value = &key->session_class; value <= &key->endpoint; value++)
-        rb_gc_mark_movable(*value);
-}
-
-void net_http_key_compact(struct net_http_key *key)
+void net_http_key_references(struct net_http_key *key, reference_function *each)
 {
     for (VALUE *value = &key->session_class; value <= &key->endpoint; value++)
-        *value = rb_gc_location(*value);
+        each(value);
 }
 
 // The same as eql? of two Arrays or nil, without the guard against an Array in itself. The values of a program are

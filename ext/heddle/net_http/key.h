@@ -2,7 +2,8 @@
 #ifndef HEDDLE_NET_HTTP_KEY_H
 #define HEDDLE_NET_HTTP_KEY_H
 
-#include <ruby.h>
+#include "references.h"
+
 #include <stdbool.h>
 
 // What a KeepAlive::Key holds, or the same of a Net::HTTP whose connection depends on host and port alone.
@@ -20,7 +21,6 @@ bool net_http_key_eql(const struct net_http_key *own, const struct net_http_key 
 // Whether the connection of a Net::HTTP depends on host and port alone: no TLS, no proxy, no address of its own.
 bool net_http_key_is_bare(VALUE http);
 
-void net_http_key_mark(const struct net_http_key *key);
-void net_http_key_compact(struct net_http_key *key);
+void net_http_key_references(struct net_http_key *key, reference_function *each);
 
 #endif

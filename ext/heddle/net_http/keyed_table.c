@@ -15,6 +15,7 @@
 
 #include "net_http/connection.h"
 #include "net_http/names.h"
+#include "references.h"
 
 static VALUE connection_class; // KeepAlive::Connection
 
@@ -30,19 +31,14 @@ struct keyed_table {
     VALUE all;   // all entries, by identity, in the order in which they came
 };
 
-static void keyed_table_mark(void *pointer)
+static void keyed_table_references(void *pointer, reference_function *each)
 {
     struct keyed_table *table = pointer;
-    rb_gc_mark_movable(table->lists);
-    rb_gc_mark_movable(table->all);
+    each(&table->lists);
+    each(&table->all);
 }
 
-static void keyed_table_compact(void *pointer)
-{
-    struct keyed_table *table = pointer;
-    table->lists = rb_gc_location(table->lists);
-    table->all = rb_gc_location(table->all);
-}
+REFERENCES(keyed_table)
 
 static size_t keyed_table_memsize(const void *pointer)
 {

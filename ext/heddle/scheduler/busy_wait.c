@@ -2,6 +2,7 @@
 // exception must not pass through the library's frames: it would leave the library's locks locked.
 #include "os/gvl.h"
 #include "loop/interrupt.h"
+#include "references.h"
 #include "scheduler/bindings.h"
 #include "scope/scope.h"
 #include "shims.h"
@@ -21,16 +22,13 @@ static const int64_t SHIELD = 1000000000; // longer than any nap
 
 static ID id_sleep;
 
-static void busy_wait_mark(void *pointer)
-{
-    rb_gc_mark_movable(((struct busy_wait *)pointer)->error);
-}
-
-static void busy_wait_compact(void *pointer)
+static void busy_wait_references(void *pointer, reference_function *each)
 {
     struct busy_wait *busy = pointer;
-    busy->error = rb_gc_location(busy->error);
+    each(&busy->error);
 }
+
+REFERENCES(busy_wait)
 
 static size_t busy_wait_memsize(const void *pointer)
 {

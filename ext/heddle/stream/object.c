@@ -1,29 +1,22 @@
 // The object that a Heddle::Stream is.
 #include "stream/internals.h"
 
-static void stream_mark(void *pointer)
-{
-    const struct stream *stream = pointer;
-    rb_gc_mark_movable(stream->io);
-    rb_gc_mark_movable(stream->tls);
-    rb_gc_mark_movable(stream->scratch);
-    rb_gc_mark_movable(stream->peer);
-    // Only compared; but unmarked, another fiber at the same address could be taken for them.
-    rb_gc_mark_movable(stream->author);
-    rb_gc_mark_movable(stream->exchanging);
-}
+#include "references.h"
 
-static void stream_compact(void *pointer)
+static void stream_references(void *pointer, reference_function *each)
 {
     struct stream *stream = pointer;
-    stream->self = rb_gc_location(stream->self);
-    stream->io = rb_gc_location(stream->io);
-    stream->tls = rb_gc_location(stream->tls);
-    stream->scratch = rb_gc_location(stream->scratch);
-    stream->peer = rb_gc_location(stream->peer);
-    stream->author = rb_gc_location(stream->author);
-    stream->exchanging = rb_gc_location(stream->exchanging);
+    each(&stream->self);
+    each(&stream->io);
+    each(&stream->tls);
+    each(&stream->scratch);
+    each(&stream->peer);
+    // Only compared; but unmarked, another fiber at the same address could be taken for them.
+    each(&stream->author);
+    each(&stream->exchanging);
 }
+
+REFERENCES(stream)
 
 static void stream_release(void *pointer)
 {

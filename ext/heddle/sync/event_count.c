@@ -2,6 +2,7 @@
 // waiter checks its condition first and waits afterwards, and must not miss an advance in between: so these are
 // counted (D. P. Reed, R. K. Kanodia: Synchronization with Eventcounts and Sequencers, 1979).
 #include "heddle.h"
+#include "references.h"
 #include "task/join.h"
 
 struct event_count {
@@ -9,16 +10,13 @@ struct event_count {
     unsigned long advances;
 };
 
-static void event_count_mark(void *pointer)
-{
-    rb_gc_mark_movable(((struct event_count *)pointer)->waiters);
-}
-
-static void event_count_compact(void *pointer)
+static void event_count_references(void *pointer, reference_function *each)
 {
     struct event_count *events = pointer;
-    events->waiters = rb_gc_location(events->waiters);
+    each(&events->waiters);
 }
+
+REFERENCES(event_count)
 
 static const rb_data_type_t event_count_type = {
     .wrap_struct_name = "Heddle::EventCount",

@@ -19,23 +19,16 @@ void resource_pool_init(struct resource_pool *pool, VALUE self, const struct res
     semaphore_init(&pool->semaphore, self);
 }
 
-void resource_pool_mark(void *pointer)
-{
-    const struct resource_pool *pool = pointer;
-    semaphore_mark(pointer); // its first member
-    rb_gc_mark_movable(pool->discarded);
-    for (long i = 0; i < pool->idle_count; i++)
-        rb_gc_mark_movable(pool->idle[i].object);
-}
-
-void resource_pool_compact(void *pointer)
+void resource_pool_references(void *pointer, reference_function *each)
 {
     struct resource_pool *pool = pointer;
-    semaphore_compact(&pool->semaphore);
-    pool->discarded = rb_gc_location(pool->discarded);
+    semaphore_references(&pool->semaphore, each);
+    each(&pool->discarded);
     for (long i = 0; i < pool->idle_count; i++)
-        pool->idle[i].object = rb_gc_location(pool->idle[i].object);
+        each(&pool->idle[i].object);
 }
+
+REFERENCES(resource_pool)
 
 void resource_pool_free(struct resource_pool *pool)
 {

@@ -49,9 +49,7 @@ struct resource_kind {
 };
 
 void resource_pool_init(struct resource_pool *pool, VALUE self, const struct resource_kind *kind);
-// Also for the functions of the type of an object whose record begins with a pool.
-void resource_pool_mark(void *pool);
-void resource_pool_compact(void *pool);
+void resource_pool_references(void *pool, reference_function *each);
 void resource_pool_free(struct resource_pool *pool);
 size_t resource_pool_memsize(const struct resource_pool *pool); // bytes allocated by the pool
 

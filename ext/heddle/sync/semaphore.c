@@ -15,20 +15,15 @@ void semaphore_init(struct semaphore *semaphore, VALUE self)
         (struct semaphore){.self = self, .waiters = Qnil, .permits = 1, .forks = fork_count(), .listener = Qnil};
 }
 
-void semaphore_mark(void *pointer)
-{
-    const struct semaphore *semaphore = pointer;
-    rb_gc_mark_movable(semaphore->waiters);
-    rb_gc_mark_movable(semaphore->listener);
-}
-
-void semaphore_compact(void *pointer)
+void semaphore_references(void *pointer, reference_function *each)
 {
     struct semaphore *semaphore = pointer;
-    semaphore->self = rb_gc_location(semaphore->self);
-    semaphore->waiters = rb_gc_location(semaphore->waiters);
-    semaphore->listener = rb_gc_location(semaphore->listener);
+    each(&semaphore->self);
+    each(&semaphore->waiters);
+    each(&semaphore->listener);
 }
+
+REFERENCES(semaphore)
 
 void semaphore_discard_parents(struct semaphore *semaphore)
 {

@@ -8,6 +8,7 @@
 
 #include "os/deadline.h"
 #include "os/fork.h"
+#include "references.h"
 
 struct semaphore {
     VALUE self;    // the object that holds and marks this record, and that waiters wait for
@@ -28,9 +29,7 @@ enum semaphore_answer {
 };
 
 void semaphore_init(struct semaphore *semaphore, VALUE self);
-// Also for the functions of the type of an object whose record begins with a semaphore.
-void semaphore_mark(void *semaphore);
-void semaphore_compact(void *semaphore);
+void semaphore_references(void *semaphore, reference_function *each);
 
 // After a fork: no permit is taken. Called by each operation that sees another fork_count().
 void semaphore_discard_parents(struct semaphore *semaphore);

@@ -31,21 +31,15 @@ void mysql_bytes_append(struct mysql_bytes *bytes, const void *from, size_t leng
 
 // ---- the object
 
-static void mysql_protocol_mark(void *pointer)
-{
-    const struct mysql_protocol *protocol = pointer;
-    db_protocol_mark(&protocol->base);
-    rb_gc_mark_movable(protocol->separate);
-    rb_gc_mark_movable(protocol->refused);
-}
-
-static void mysql_protocol_compact(void *pointer)
+static void mysql_protocol_references(void *pointer, reference_function *each)
 {
     struct mysql_protocol *protocol = pointer;
-    db_protocol_compact(&protocol->base);
-    protocol->separate = rb_gc_location(protocol->separate);
-    protocol->refused = rb_gc_location(protocol->refused);
+    db_protocol_references(&protocol->base, each);
+    each(&protocol->separate);
+    each(&protocol->refused);
 }
+
+REFERENCES(mysql_protocol)
 
 static void mysql_protocol_release(void *pointer)
 {

@@ -2,6 +2,7 @@
 #include "db/mysql/protocol.h"
 
 #include "os/main_ractor.h"
+#include "references.h"
 
 // Rows that are appended to the others at once.
 enum { ROWS_GATHERED = 64 };
@@ -15,21 +16,15 @@ static ID id_code, id_state, id_unasked, id_unprepared;
 
 // ---- prepared statements
 
-static void mysql_statement_mark(void *pointer)
-{
-    const struct mysql_statement *statement = pointer;
-    rb_gc_mark_movable(statement->columns);
-    rb_gc_mark_movable(statement->parameter_types);
-    rb_gc_mark_movable(statement->sql);
-}
-
-static void mysql_statement_compact(void *pointer)
+static void mysql_statement_references(void *pointer, reference_function *each)
 {
     struct mysql_statement *statement = pointer;
-    statement->columns = rb_gc_location(statement->columns);
-    statement->parameter_types = rb_gc_location(statement->parameter_types);
-    statement->sql = rb_gc_location(statement->sql);
+    each(&statement->columns);
+    each(&statement->parameter_types);
+    each(&statement->sql);
 }
+
+REFERENCES(mysql_statement)
 
 // Called by the GC, which may only note the close.
 static void mysql_statement_release(void *pointer)

@@ -1,6 +1,8 @@
 // Columns, and the values of rows as Ruby objects.
 #include "db/mysql/protocol.h"
 
+#include "references.h"
+
 #include <string.h>
 
 // Values of a row that are read before they are appended to an Array.
@@ -15,16 +17,13 @@ static ID id_jd, id_day, id_big_decimal, id_new, id_local;
 
 // ---- columns
 
-static void mysql_columns_mark(void *pointer)
-{
-    rb_gc_mark_movable(((const struct mysql_columns *)pointer)->names);
-}
-
-static void mysql_columns_compact(void *pointer)
+static void mysql_columns_references(void *pointer, reference_function *each)
 {
     struct mysql_columns *columns = pointer;
-    columns->names = rb_gc_location(columns->names);
+    each(&columns->names);
 }
+
+REFERENCES(mysql_columns)
 
 static void mysql_columns_release(void *pointer)
 {

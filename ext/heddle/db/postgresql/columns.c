@@ -1,32 +1,25 @@
 // Columns of a result.
 #include "db/postgresql/protocol.h"
 
+#include "references.h"
+
 #include <string.h>
 
 VALUE postgresql_cColumns;
 
-static void postgresql_columns_mark(void *pointer)
+static void postgresql_columns_references(void *pointer, reference_function *each)
 {
-    const struct postgresql_columns *columns = pointer;
-    rb_gc_mark_movable(columns->names);
-    rb_gc_mark_movable(columns->types);
+    struct postgresql_columns *columns = pointer;
+    each(&columns->names);
+    each(&columns->types);
     for (uint32_t i = 0; i < columns->count; i++) {
-        rb_gc_mark_movable(columns->columns[i].type.extra);
-        rb_gc_mark_movable(columns->columns[i].type.convert);
+        struct postgresql_type *type = &columns->columns[i].type;
+        each(&type->extra);
+        each(&type->convert);
     }
 }
 
-static void postgresql_columns_compact(void *pointer)
-{
-    struct postgresql_columns *columns = pointer;
-    columns->names = rb_gc_location(columns->names);
-    columns->types = rb_gc_location(columns->types);
-    for (uint32_t i = 0; i < columns->count; i++) {
-        struct postgresql_type *type = &columns->columns[i].type;
-        type->extra = rb_gc_location(type->extra);
-        type->convert = rb_gc_location(type->convert);
-    }
-}
+REFERENCES(postgresql_columns)
 
 static size_t columns_size(uint32_t count, size_t length)
 {

@@ -1,28 +1,30 @@
 // The beginning and the end of a COPY, which both directions have in common.
 #include "db/postgresql/copy.h"
 
+#include "references.h"
 #include "wire/postgresql/sql_tokens.h"
 
 #include <string.h>
 #include <strings.h>
 
+static void postgresql_copy_references(void *pointer, reference_function *each)
+{
+    struct postgresql_copy *copy = pointer;
+    each(&copy->protocol);
+    each(&copy->error);
+    each(&copy->described);
+    each(&copy->converter);
+}
+
 static void postgresql_copy_mark(void *pointer)
 {
-    const struct postgresql_copy *copy = pointer;
-    rb_gc_mark_movable(copy->protocol);
-    rb_gc_mark(copy->null); // the forms point into it
-    rb_gc_mark_movable(copy->error);
-    rb_gc_mark_movable(copy->described);
-    rb_gc_mark_movable(copy->converter);
+    postgresql_copy_references(pointer, reference_mark);
+    rb_gc_mark(((const struct postgresql_copy *)pointer)->null); // the forms point into it
 }
 
 static void postgresql_copy_compact(void *pointer)
 {
-    struct postgresql_copy *copy = pointer;
-    copy->protocol = rb_gc_location(copy->protocol);
-    copy->error = rb_gc_location(copy->error);
-    copy->described = rb_gc_location(copy->described);
-    copy->converter = rb_gc_location(copy->converter);
+    postgresql_copy_references(pointer, reference_move);
 }
 
 static void postgresql_copy_release(void *pointer)

@@ -26,37 +26,23 @@ bool postgresql_grow(struct pg_buffer *buffer, size_t room)
     return true;
 }
 
-static void postgresql_protocol_mark(void *pointer)
-{
-    const struct postgresql_protocol *protocol = pointer;
-    db_protocol_mark(&protocol->base);
-    rb_gc_mark_movable(protocol->apart);
-    rb_gc_mark_movable(protocol->notices);
-    rb_gc_mark_movable(protocol->messages);
-    rb_gc_mark_movable(protocol->settings);
-    rb_gc_mark_movable(protocol->types);
-    rb_gc_mark_movable(protocol->unknown_types);
-    rb_gc_mark_movable(protocol->waiting);
-    rb_gc_mark_movable(protocol->wanted_texts);
-    rb_gc_mark_movable(protocol->server_texts);
-    rb_gc_mark_movable(protocol->preparing);
-}
-
-static void postgresql_protocol_compact(void *pointer)
+static void postgresql_protocol_references(void *pointer, reference_function *each)
 {
     struct postgresql_protocol *protocol = pointer;
-    db_protocol_compact(&protocol->base);
-    protocol->apart = rb_gc_location(protocol->apart);
-    protocol->notices = rb_gc_location(protocol->notices);
-    protocol->messages = rb_gc_location(protocol->messages);
-    protocol->settings = rb_gc_location(protocol->settings);
-    protocol->types = rb_gc_location(protocol->types);
-    protocol->unknown_types = rb_gc_location(protocol->unknown_types);
-    protocol->waiting = rb_gc_location(protocol->waiting);
-    protocol->wanted_texts = rb_gc_location(protocol->wanted_texts);
-    protocol->server_texts = rb_gc_location(protocol->server_texts);
-    protocol->preparing = rb_gc_location(protocol->preparing);
+    db_protocol_references(&protocol->base, each);
+    each(&protocol->apart);
+    each(&protocol->notices);
+    each(&protocol->messages);
+    each(&protocol->settings);
+    each(&protocol->types);
+    each(&protocol->unknown_types);
+    each(&protocol->waiting);
+    each(&protocol->wanted_texts);
+    each(&protocol->server_texts);
+    each(&protocol->preparing);
 }
+
+REFERENCES(postgresql_protocol)
 
 static void postgresql_protocol_release(void *pointer)
 {

@@ -2,6 +2,7 @@
 #include "db/postgresql/protocol.h"
 
 #include "os/main_ractor.h"
+#include "references.h"
 
 #include <string.h>
 
@@ -10,21 +11,15 @@ static VALUE error_classes;
 
 // ---- prepared statements
 
-static void postgresql_statement_mark(void *pointer)
-{
-    const struct postgresql_statement *statement = pointer;
-    rb_gc_mark_movable(statement->sql);
-    rb_gc_mark_movable(statement->columns);
-    rb_gc_mark_movable(statement->known);
-}
-
-static void postgresql_statement_compact(void *pointer)
+static void postgresql_statement_references(void *pointer, reference_function *each)
 {
     struct postgresql_statement *statement = pointer;
-    statement->sql = rb_gc_location(statement->sql);
-    statement->columns = rb_gc_location(statement->columns);
-    statement->known = rb_gc_location(statement->known);
+    each(&statement->sql);
+    each(&statement->columns);
+    each(&statement->known);
 }
+
+REFERENCES(postgresql_statement)
 
 // From a finalizer: the close is only noted.
 static void postgresql_statement_release(void *pointer)

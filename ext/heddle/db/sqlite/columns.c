@@ -2,6 +2,8 @@
 // Columns keeps SQLite's bytes, and makes Strings of them on the first call.
 #include "db/sqlite/database.h"
 
+#include "references.h"
+
 #include <ruby/encoding.h>
 #include <string.h>
 
@@ -16,19 +18,14 @@ struct columns {
 
 enum { UNKNOWN = 0, KNOWN = 1 };
 
-static void sqlite_columns_mark(void *pointer)
-{
-    const struct columns *columns = pointer;
-    rb_gc_mark_movable(columns->names);
-    rb_gc_mark_movable(columns->declared);
-}
-
-static void sqlite_columns_compact(void *pointer)
+static void sqlite_columns_references(void *pointer, reference_function *each)
 {
     struct columns *columns = pointer;
-    columns->names = rb_gc_location(columns->names);
-    columns->declared = rb_gc_location(columns->declared);
+    each(&columns->names);
+    each(&columns->declared);
 }
+
+REFERENCES(sqlite_columns)
 
 static size_t sqlite_columns_memsize(const void *pointer)
 {

@@ -4,6 +4,7 @@
 #include "os/budget.h"
 #include "os/fork.h"
 #include "os/main_ractor.h"
+#include "references.h"
 #include "scope/scope.h"
 #include "task/current.h"
 
@@ -40,12 +41,18 @@ static void close_core(struct sqlite_core *core)
     core->db = NULL;
 }
 
+static void sqlite_database_references(void *pointer, reference_function *each)
+{
+    struct sqlite_database *database = pointer;
+    each(&database->waiter);
+    each(&database->waiting);
+    each(&database->error_map);
+}
+
 static void sqlite_database_mark(void *pointer)
 {
     const struct sqlite_database *database = pointer;
-    rb_gc_mark_movable(database->waiter);
-    rb_gc_mark_movable(database->waiting);
-    rb_gc_mark_movable(database->error_map);
+    sqlite_database_references(pointer, reference_mark);
     // SQLite has their addresses, and no way to tell it of others.
     for (const struct sqlite_function *function = database->functions; function; function = function->next)
         rb_gc_mark(function->callable);
@@ -55,10 +62,7 @@ static void sqlite_database_mark(void *pointer)
 
 static void sqlite_database_compact(void *pointer)
 {
-    struct sqlite_database *database = pointer;
-    database->waiter = rb_gc_location(database->waiter);
-    database->waiting = rb_gc_location(database->waiting);
-    database->error_map = rb_gc_location(database->error_map);
+    sqlite_database_references(pointer, reference_move);
 }
 
 // A fiber that was abandoned inside of SQLite keeps the connection open: its frames are gone, and nothing can say in

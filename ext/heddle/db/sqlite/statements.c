@@ -2,6 +2,7 @@
 #include "db/sqlite/database.h"
 
 #include "os/main_ractor.h"
+#include "references.h"
 
 #include <ruby/encoding.h>
 #include <stdlib.h>
@@ -13,20 +14,15 @@ static ID id_set_seconds, kind_names[4]; // by enum sqlite_statement_kind
 
 // ---- the object
 
-static void sqlite_statement_mark(void *pointer)
-{
-    const struct sqlite_statement *statement = pointer;
-    rb_gc_mark_movable(statement->database);
-    rb_gc_mark_movable(statement->description);
-}
-
-static void sqlite_statement_compact(void *pointer)
+static void sqlite_statement_references(void *pointer, reference_function *each)
 {
     struct sqlite_statement *statement = pointer;
-    statement->self = rb_gc_location(statement->self);
-    statement->database = rb_gc_location(statement->database);
-    statement->description = rb_gc_location(statement->description);
+    each(&statement->self);
+    each(&statement->database);
+    each(&statement->description);
 }
+
+REFERENCES(sqlite_statement)
 
 static void sqlite_statement_release(void *pointer)
 {
