@@ -1,6 +1,7 @@
 // Open and close, and what SQLite calls while a statement runs.
 #include "db/sqlite/database.h"
 
+#include "loop/loop.h"
 #include "os/budget.h"
 #include "os/fork.h"
 #include "os/main_ractor.h"
@@ -10,9 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-// Instructions between two calls of the progress handler: some 10 µs.
-enum { INSTRUCTIONS = 1000 };
 
 // Nanoseconds that a statement may run before other tasks have a turn. Beside plain threads a turn is expensive: a
 // CPU-bound thread keeps the GVL for its whole quantum.
@@ -115,19 +113,26 @@ static VALUE give_way(VALUE unused)
     return unused;
 }
 
+bool sqlite_slice_over(struct sqlite_slice *slice, const struct loop *loop, bool in_thread)
+{
+    deadline_t now = deadline_now();
+    uint64_t switches = loop ? loop->statistics.switches : 0;
+    if (!slice->began || slice->switches != switches) *slice = (struct sqlite_slice){now, switches};
+    if (now - slice->began < (in_thread ? SLICE_IN_THREAD : SLICE)) return false;
+    slice->began = 0;
+    return true;
+}
+
 // The progress handler: 0 to go on.
 static int progress(void *pointer)
 {
     struct sqlite_database *database = pointer;
     if (!database->stepping) return 0;
     if (database->jump || database->core->closing) return 1;
-    deadline_t now = deadline_now();
-    if (!database->slice_began) database->slice_began = now;
-    if (now - database->slice_began < SLICE) return 0;
-    if (now - database->slice_began < SLICE_IN_THREAD && NIL_P(context_of_fiber().scheduler)) return 0;
+    struct context context = context_of_fiber();
+    if (!sqlite_slice_over(&database->slice, context.loop, NIL_P(context.scheduler))) return 0;
     int state = 0;
     rb_protect(give_way, Qnil, &state);
-    database->slice_began = deadline_now();
     return sqlite_keep(database, state) || database->core->closing;
 }
 
@@ -150,7 +155,7 @@ static int locked(void *pointer, int count)
     struct waiting waiting = {database->waiter, count};
     int state = 0;
     VALUE again = rb_protect(wait_for_lock, (VALUE)&waiting, &state);
-    database->slice_began = deadline_now();
+    database->slice.began = 0;
     return !sqlite_keep(database, state) && RTEST(again) && !database->core->closing;
 }
 
@@ -308,7 +313,7 @@ VALUE sqlite_call(struct sqlite_call *call)
     core->busy = true;
     call->database->jump = 0;
     call->database->misordered = false;
-    call->database->slice_began = 0;
+    call->database->slice.began = 0;
     VALUE result = rb_ensure(call_in_time, (VALUE)call, call_end, (VALUE)call);
     RB_GC_GUARD(call->self);
     return result;
@@ -354,7 +359,7 @@ static VALUE database_open(VALUE self, VALUE path, VALUE flags)
     sqlite_api.extended_result_codes(core->db, 1);
     sqlite_api.db_config(core->db, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
     sqlite_api.db_config(core->db, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
-    sqlite_api.progress_handler(core->db, INSTRUCTIONS, progress, database);
+    sqlite_api.progress_handler(core->db, SQLITE_INSTRUCTIONS, progress, database);
     sqlite_api.busy_handler(core->db, locked, database);
     sqlite_api.commit_hook(core->db, refuse_commit, database);
     sqlite_api.set_authorizer(core->db, sqlite_authorize, database);

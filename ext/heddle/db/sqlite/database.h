@@ -36,15 +36,26 @@ struct sqlite_core {
     bool closing;  // close it as soon as that fiber has left
 };
 
+// Instructions between two calls of the progress handler: some 10 µs. As many as the gem sqlite3 has for its own.
+enum { SQLITE_INSTRUCTIONS = 1000 };
+
+struct loop;
+
+// What a statement runs before others have a turn.
+struct sqlite_slice {
+    deadline_t began;  // 0 before its clock runs
+    uint64_t switches; // of the loop, at that time
+};
+
 struct sqlite_database {
-    struct sqlite_core *core;           // NULL before #open
-    VALUE waiter;                       // waits for locks: its call(count) tells whether to try again
-    VALUE waiting;                      // Hash of the Waiters that wait for this database; nil
-    VALUE error_map;                    // makes errors: its error(code, message, offset)
-    struct sqlite_function *functions;  // what SQL may call
-    struct sqlite_group *groups;        // that are being aggregated
-    int64_t span;                       // nanoseconds that an operation may take
-    deadline_t slice_began;             // no other fiber has run since then; 0 until the clock is read first
+    struct sqlite_core *core;          // NULL before #open
+    VALUE waiter;                      // waits for locks: its call(count) tells whether to try again
+    VALUE waiting;                     // Hash of the Waiters that wait for this database; nil
+    VALUE error_map;                   // makes errors: its error(code, message, offset)
+    struct sqlite_function *functions; // what SQL may call
+    struct sqlite_group *groups;       // that are being aggregated
+    int64_t span;                      // nanoseconds that an operation may take
+    struct sqlite_slice slice;
     int jump;                           // the state of an exception that was kept from SQLite; it is still in $!
     struct sqlite_statement *preparing; // whose kind and target SQLite tells
     const char *target;                 // the table whose first new row is looked for; NULL
@@ -141,6 +152,10 @@ void sqlite_keep_waiting(struct sqlite_database *database);
 
 // The connection's last error, as a value.
 VALUE sqlite_error_value(struct sqlite_database *database, int code);
+
+// Whether the slice is over, for a progress handler; the next one begins with the next call. It also begins once other
+// fibers have run, however they came to it. `loop`: on which the statement runs, or NULL.
+bool sqlite_slice_over(struct sqlite_slice *slice, const struct loop *loop, bool in_thread);
 
 // Whether the driver would do nothing but run a statement. In a transaction it waits for nobody, and looks at the state
 // only behind a refusal.

@@ -23,12 +23,7 @@
 
 static const int64_t MILLISECOND = 1000000;
 
-// Instructions between two calls of the progress handler: some 10 µs. As many as the gem has for its own.
-enum { INSTRUCTIONS = 1000 };
-
-// Nanoseconds: how long a statement runs before other tasks have a turn, and the longest nap of one that waits for a
-// lock. Nothing tells when the lock is free.
-static const int64_t SLICE = 1000000;
+// Nanoseconds: the longest nap of one that waits for a lock. Nothing tells when the lock is free.
 static const int64_t LONGEST = 10000000;
 
 static VALUE unsettled; // Hash of the Handlers whose connection is suspended, or which keep an exception
@@ -49,8 +44,7 @@ struct handlers {
     deadline_t busy_until;      // the end of the current wait
     int64_t statement_span;     // nanoseconds that a statement may run; 0 for ever
     deadline_t statement_until; // the end of the current one; 0 before its clock runs
-    deadline_t slice_began;
-    uint64_t switches; // of the loop, at that time
+    struct sqlite_slice slice;
 };
 
 static void handlers_mark(void *pointer)
@@ -210,19 +204,8 @@ static int progress(void *pointer)
     struct handlers *handlers = pointer;
     if (handlers->error || statement_over(handlers)) return 1;
     struct loop *loop = context_of_fiber().loop;
-    if (!loop) return 0;
-    deadline_t now = deadline_now();
-    if (handlers->switches != loop->statistics.switches) { // others have run since
-        handlers->switches = loop->statistics.switches;
-        handlers->slice_began = now;
-    }
-    if (now - handlers->slice_began < SLICE) return 0;
-    handlers->slice_began = now;
-    if (!loop_for(handlers)) return 0;
-    bool goes_on = suspend((struct suspension){.handlers = handlers, .loop = loop});
-    handlers->switches = loop->statistics.switches;
-    handlers->slice_began = deadline_now();
-    return !goes_on;
+    if (!loop || !sqlite_slice_over(&handlers->slice, loop, false) || !loop_for(handlers)) return 0;
+    return !suspend((struct suspension){.handlers = handlers, .loop = loop});
 }
 
 // The times of SQLite's own handler. It sleeps with the GVL, as that one does.
@@ -282,7 +265,7 @@ static VALUE handlers_agree_p(VALUE klass, VALUE database, VALUE statement)
     if (!db || db != sqlite_loaded_by || !sqlite_api.progress_handler || !sqlite_api.set_clientdata) return Qfalse;
     if (sqlite_api.next_stmt(db, NULL) != first_member(statement)) return Qfalse;
     bool called = false;
-    sqlite_api.progress_handler(db, INSTRUCTIONS, note_call, &called);
+    sqlite_api.progress_handler(db, SQLITE_INSTRUCTIONS, note_call, &called);
     const char *count =
         "with recursive c (n) as (select 1 union all select n + 1 from c limit 1000) select sum(n) from c";
     sqlite_api.exec(db, count, NULL, NULL, NULL);
@@ -299,7 +282,7 @@ static VALUE handlers_unsettled(VALUE klass)
 
 static void watch_progress(struct handlers *handlers)
 {
-    sqlite_api.progress_handler(handlers->db, INSTRUCTIONS, progress, handlers);
+    sqlite_api.progress_handler(handlers->db, SQLITE_INSTRUCTIONS, progress, handlers);
 }
 
 static void watch_locks(struct handlers *handlers)
