@@ -81,14 +81,6 @@ static bool ask(struct shared_run *run)
     return true;
 }
 
-RBIMPL_ATTR_NORETURN()
-static void refuse_late(const struct db_protocol *protocol)
-{
-    rb_raise(heddle_eDeadlineExceeded,
-             "the time limit of a statement passed among others that were sent to %" PRIsVALUE,
-             rb_funcall(protocol->stream, rb_intern("peer"), 0));
-}
-
 // Raises IOError as soon as the connection is closed.
 static void await_turn(struct shared_run *run)
 {
@@ -98,7 +90,7 @@ static void await_turn(struct shared_run *run)
     while (RARRAY_AREF(line->askers, 0) != run->asker) {
         stream_of(protocol->stream);
         if (!line->sending) stream_send_now(run->stream); // whoever was about to may have left
-        if (run->until != DEADLINE_NEVER && run->until <= deadline_now()) refuse_late(protocol);
+        stream_check_late(run->stream, run->until);
         join_wait(run->asker, &asker->sleepers, run->until);
         db_protocol_check_process((struct db_protocol *)protocol);
     }

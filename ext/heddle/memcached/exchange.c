@@ -37,13 +37,6 @@ static void ask(struct exchange *exchange)
     RB_GC_GUARD(object);
 }
 
-RBIMPL_ATTR_NORETURN()
-static void refuse_late(const struct memcached_server *server)
-{
-    rb_raise(heddle_eDeadlineExceeded, "the time limit of a request passed among others that were sent to %" PRIsVALUE,
-             rb_funcall(server->pool.semaphore.self, rb_intern("name"), 0));
-}
-
 // Raises IOError once the connection is closed.
 static void await_turn(struct exchange *exchange)
 {
@@ -55,7 +48,7 @@ static void await_turn(struct exchange *exchange)
             rb_raise(rb_eIOError, "this process was forked during an operation, whose connection is the parent's");
         if (turn->answered || connection->line.turns.first == turn) break;
         stream_line_send(&connection->line, stream_of(object));
-        if (exchange->until != DEADLINE_NEVER && exchange->until <= deadline_now()) refuse_late(connection->server);
+        stream_check_late(connection->stream, exchange->until);
         stream_turn_sleep(turn, object, exchange->until);
     }
     RB_GC_GUARD(object);

@@ -102,6 +102,9 @@ void stream_send_now(struct stream *stream);
 // fork that a trap handler has made meanwhile: the parent sends.
 bool stream_gather(void);
 
+// Before each sleep of a fiber whose reply comes behind those of others: raises DeadlineExceeded from `until` on.
+void stream_check_late(const struct stream *stream, deadline_t until);
+
 // How many bytes were written until now, without the piggybacked ones, and how many of them the socket has taken. Also
 // for a closed stream.
 uint64_t stream_written(const struct stream *stream);

@@ -267,6 +267,13 @@ void stream_send_now(struct stream *stream)
     stream_send_first(stream);
 }
 
+void stream_check_late(const struct stream *stream, deadline_t until)
+{
+    if (until == DEADLINE_NEVER || deadline_now() < until) return;
+    rb_raise(heddle_eDeadlineExceeded, "the time limit of a request passed among others that were sent to %" PRIsVALUE,
+             stream->peer);
+}
+
 uint64_t stream_written(const struct stream *stream)
 {
     return stream->statistics.sent + buffer_used(&stream->out);
