@@ -86,6 +86,22 @@ class MemcachedSharedConnectionsTest < Minitest::Test
     end
   end
 
+  def test_those_who_wait_for_a_whole_connection_leave
+    with_server do |cache, peers|
+      tasks = spawn_gets(cache, "a")
+      peer = peers.pop
+      asked = peer.requests(1)
+      left = [-> { cache.get_multi("b", "c") }, -> { cache.get("d") }].map do |operation|
+        Heddle.spawn { answer { Heddle.deadline(0.05) { operation.call } } }
+      end
+      assert_equal [Heddle::DeadlineExceeded], values(left).map(&:class).uniq
+      tasks += spawn_gets(cache, "e")
+      assert peer.socket.wait_readable(5), "the connection takes no more"
+      peer.answer(*asked, *peer.requests(1))
+      assert_equal %w[a e], values(tasks)
+    end
+  end
+
   # ---- leaving
 
   def test_a_task_that_leaves_costs_nobody_else_the_reply

@@ -166,33 +166,27 @@ bool remove_object(VALUE list, VALUE object)
 
 // ---- places
 
-// Those who wait for a whole connection get one each: as many lines, those with the fewest statements, take no more.
-static void call_in(const struct multiplexer *multiplexer)
+// Whether the line takes no more because somebody waits for a whole connection. As many do as there are who wait: those
+// with the fewest statements, of which one has none soon, since it gets none.
+static bool called_in(const struct multiplexer *multiplexer, const struct line *line)
 {
-    size_t waiting = semaphore_waiting(&resource_pool_of(multiplexer->pool)->semaphore), called = 0;
-    for (long i = 0; i < RARRAY_LEN(multiplexer->lines); i++)
-        called += line_of(RARRAY_AREF(multiplexer->lines, i))->called_in;
-    while (called != waiting) {
-        bool call = called < waiting;
-        struct line *found = NULL;
-        for (long i = 0; i < RARRAY_LEN(multiplexer->lines); i++) {
-            struct line *line = line_of(RARRAY_AREF(multiplexer->lines, i));
-            if (line->called_in == call) continue;
-            if (!found || (call ? line->places < found->places : line->places > found->places)) found = line;
-        }
-        if (!found) return;
-        found->called_in = call;
-        called = call ? called + 1 : called - 1;
+    size_t waiting = semaphore_waiting(&resource_pool_of(multiplexer->pool)->semaphore), fewer = 0;
+    bool before = true;
+    for (long i = 0; waiting && i < RARRAY_LEN(multiplexer->lines); i++) {
+        const struct line *other = line_of(RARRAY_AREF(multiplexer->lines, i));
+        if (other == line) before = false;
+        fewer += other->places < line->places || (before && other->places == line->places);
     }
+    return fewer < waiting;
 }
 
 // Whether the line takes statements of that asker, as soon as it has a place. A task that reads, and runs a statement
 // meanwhile, such as in a decoder of its own, would wait for itself.
 static bool line_serves(const struct line *line, const struct asker *asker)
 {
-    return line->thread == asker->thread && line->reader != asker->fiber && !line->closing && !line->called_in &&
-           !owes_to_nobody(line) && resource_lease_lasts(resource_lease_of(line->lease)) &&
-           !db_protocol_is_closed(line->native) && line_is_shareable(line);
+    return line->thread == asker->thread && line->reader != asker->fiber && !line->closing && !owes_to_nobody(line) &&
+           resource_lease_lasts(resource_lease_of(line->lease)) && !db_protocol_is_closed(line->native) &&
+           line_is_shareable(line);
 }
 
 // The line with the fewest statements among those with a free place; `found`: any that serves the asker.
@@ -202,7 +196,7 @@ static VALUE best_line(const struct multiplexer *multiplexer, const struct asker
     for (long i = 0; i < RARRAY_LEN(multiplexer->lines); i++) {
         VALUE object = RARRAY_AREF(multiplexer->lines, i);
         const struct line *line = line_of(object);
-        if (!line_serves(line, asker)) continue;
+        if (!line_serves(line, asker) || called_in(multiplexer, line)) continue;
         *found = true;
         if (line->places >= multiplexer->most) continue;
         if (NIL_P(best) || line->places < line_of(best)->places) best = object;
@@ -296,7 +290,6 @@ static bool asker_serve(struct multiplexer *multiplexer, VALUE object)
 static void serve_waiting(struct multiplexer *multiplexer, int *state)
 {
     VALUE object;
-    call_in(multiplexer);
     for (uint64_t tried = 0; !NIL_P(object = first_after(multiplexer, tried));) {
         struct asker *asker = asker_of(object);
         tried = asker->came;
@@ -387,7 +380,6 @@ void multiplexer_place(VALUE self, VALUE object)
     const struct resource_pool *pool = resource_pool_of(multiplexer->pool);
     if (pool->semaphore.closed) refuse_place(multiplexer, true);
     deadline_t until = deadline_in(pool->wait_span);
-    call_in(multiplexer);
     if (!NIL_P(queue_of(multiplexer, asker->thread)) || !asker_serve(multiplexer, object))
         await_place(self, object, until);
     if (asker->state == ASKER_REFUSED) refuse_place(multiplexer, true);

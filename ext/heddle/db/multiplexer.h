@@ -18,7 +18,6 @@ struct line {
     long places;        // statements that are in flight, or have a place and are about to be
     bool sending;       // one of them is about to send the requests of all
     bool closing;       // takes no more statements
-    bool called_in;     // … while somebody waits for a whole connection
 };
 
 enum asker_state {

@@ -36,20 +36,18 @@ static void connection_drop(struct memcached_connection *connection)
 
 // ---- which one
 
-// Those who wait for the pool get a connection each: as many, those with the fewest exchanges, take no more.
-static void call_in(const struct memcached_server *server)
+// Whether the connection takes no more because somebody waits for one of the pool. As many do as there are who wait:
+// those with the fewest exchanges, of which one has none soon, since it gets none.
+static bool called_in(const struct memcached_connection *connection)
 {
-    size_t waiting = semaphore_waiting(&server->pool.semaphore), called = 0;
-    if (!waiting) return;
-    for (struct memcached_connection *other = server->connections; other; other = other->next)
-        called += other->called_in;
-    for (; called < waiting; called++) {
-        struct memcached_connection *found = NULL;
-        for (struct memcached_connection *other = server->connections; other; other = other->next)
-            if (other->open && !other->called_in && (!found || other->places < found->places)) found = other;
-        if (!found) return;
-        found->called_in = true;
+    size_t waiting = semaphore_waiting(&connection->server->pool.semaphore), fewer = 0;
+    if (!waiting || !connection->open) return false;
+    bool before = true;
+    for (const struct memcached_connection *other = connection->server->connections; other; other = other->next) {
+        if (other == connection) before = false;
+        fewer += other->open && (other->places < connection->places || (before && other->places == connection->places));
     }
+    return fewer < waiting;
 }
 
 // Whether the exchange may send its request there, as far as is known now.
@@ -64,7 +62,7 @@ static bool connection_serves(const struct memcached_connection *connection, con
 // A large value, of which a part has come, would delay whoever comes now.
 static bool connection_has_room(const struct memcached_connection *connection)
 {
-    return connection->places < MOST && !connection->rest && !connection->full && !connection->called_in;
+    return connection->places < MOST && !connection->rest && !connection->full && !called_in(connection);
 }
 
 // A trap handler that runs in a fiber's wait would wait for that fiber.
@@ -164,7 +162,6 @@ static struct memcached_connection *shared_connection(struct memcached_server *s
     if (room > 1) server->crowded = false;
     if (room > 0) return NULL;
     server->crowded = true;
-    call_in(server);
     return best_connection(server, exchange);
 }
 

@@ -21,7 +21,6 @@ struct memcached_connection {
     bool proof_wanted; // it must be checked before it is used …
     bool proven;       // … or has answered since
     bool full;         // takes no more exchanges
-    bool called_in;    // … because somebody waits for a connection of the pool
     bool failed;       // one of its exchanges has reported its failure
 };
 
