@@ -118,6 +118,20 @@ class SideBySideTest < Minitest::Test
     assert_equal %w[true works], out.split
   end
 
+  # Until they are swept, they are known to those that list all loops: a dump, say.
+  def test_schedulers_that_were_collected_are_not_listed
+    assert_child(<<~RUBY)
+      listed = []
+      300.times do
+        3.times { Thread.new { Heddle::Scheduler.new.kernel_sleep(0) }.join }
+        listed << Heddle::Scheduler.open
+        listed.shift if listed.size > 20
+        Array.new(300) { +"x" }
+        listed.each { |all| all.each { |scheduler, thread| [scheduler.class, thread.status] } }
+      end
+    RUBY
+  end
+
   # With a fiber parked in it: the fiber keeps it alive or goes with it; nothing crashes.
   def test_a_scheduler_left_with_a_parked_fiber
     assert_child(<<~RUBY)

@@ -21,7 +21,7 @@ struct swept {
 
 static _Atomic(struct swept *) swept_elsewhere;
 
-static void release_swept(void)
+void main_ractor_release_swept(void)
 {
     for (struct swept *each = atomic_exchange(&swept_elsewhere, NULL), *next; each; each = next) {
         next = each->next;
@@ -33,7 +33,7 @@ static void release_swept(void)
 bool main_ractor_releases(void *record, void (*release)(void *))
 {
     if (in_main_ractor()) {
-        if (atomic_load(&swept_elsewhere)) release_swept();
+        if (atomic_load(&swept_elsewhere)) main_ractor_release_swept();
         return false;
     }
     struct swept *swept = malloc(sizeof(*swept)); // not xmalloc, which may collect

@@ -13,4 +13,7 @@ bool in_main_ractor(void);
 // when that frees the next one.
 bool main_ractor_releases(void *record, void (*release)(void *));
 
+// Frees now what other Ractors have swept.
+void main_ractor_release_swept(void);
+
 #endif

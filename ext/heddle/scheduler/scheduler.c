@@ -8,6 +8,7 @@
 #include "loop/wake.h"
 #include "resolver/names.h"
 #include "os/fork.h"
+#include "os/main_ractor.h"
 #include "os/trap_handlers.h"
 #include "scheduler/bindings.h"
 #include "scheduler/process.h"
@@ -54,6 +55,20 @@ static VALUE backend(VALUE self)
     return loop->poller.backend ? rb_str_new_cstr(loop->poller.backend->name) : Qnil;
 }
 
+static VALUE list_open(VALUE unused)
+{
+    (void)unused;
+    VALUE found = rb_ary_new();
+    for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
+        rb_ary_push(found, rb_assoc_new(loop->self, loop->thread));
+    return found;
+}
+
+static VALUE enable_gc(VALUE disabled)
+{
+    return RTEST(disabled) ? Qnil : rb_gc_enable();
+}
+
 /*
  * call-seq: Heddle::Scheduler.open -> [[scheduler, thread], ...]
  *
@@ -63,11 +78,10 @@ static VALUE backend(VALUE self)
  */
 static VALUE open_schedulers(VALUE self)
 {
-    (void)self;
-    VALUE found = rb_ary_new();
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
-        rb_ary_push(found, rb_assoc_new(loop->self, loop->thread));
-    return found;
+    // A loop that the GC has found dead is listed until it is swept, and nobody may see its object again.
+    VALUE disabled = rb_gc_disable(); // sweeps to the end
+    main_ractor_release_swept();
+    return rb_ensure(list_open, self, enable_gc, disabled);
 }
 
 /*
