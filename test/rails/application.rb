@@ -184,8 +184,11 @@ class RailsApplication < Servers::Server
 
   def start_deadline = 60
 
+  # By their paths in the application's folder.
+  def files = FILES
+
   def prepare
-    FILES.each do |path, text|
+    files.each do |path, text|
       path = File.join(dir, path)
       FileUtils.mkdir_p(File.dirname(path))
       File.write(path, text)
@@ -210,10 +213,7 @@ class RailsApplication < Servers::Server
 
     private
 
-    def prepare
-      super
-      File.write(File.join(dir, "config/puma.rb"), CONFIGURATION)
-    end
+    def files = {**super, "config/puma.rb" => CONFIGURATION}
 
     def command = super - ["--threads", "#{THREADS}:#{THREADS}"] + ["--config", "#{dir}/config/puma.rb"]
   end
