@@ -46,6 +46,38 @@ module Shared
       end
     end
 
+    # The time of its tasks ends together with its own. Code that rescues their error must not hide that.
+    def test_a_deadline_that_has_ended_a_task
+      {
+        value: -> { Heddle.run { Heddle.spawn { sleep }.value } }, run: -> { Heddle.run { sleep } },
+        map: -> { Heddle.map(1..3) { sleep } }, task_of_task: -> { Heddle.map([1]) { Heddle.map([1]) { sleep } } },
+        error_of_a_library: -> { Heddle.map([1]) { wait_of_a_library } }
+      }.each do |name, wait|
+        [->(error) { raise error }, ->(_) { :rescued }].each do |rescuing|
+          error = assert_raises(EXCEEDED, name.to_s) do
+            inside do
+              Heddle.deadline(0.02) do
+                wait.call
+              rescue => error
+                rescuing.call(error)
+              end
+            end
+          end
+          assert_includes error.message, "Heddle.deadline(0.02)"
+        end
+      end
+    end
+
+    def test_a_tasks_own_deadline_is_not_the_blocks
+      assert_equal :rescued, inside {
+        Heddle.deadline(20) do
+          Heddle.map([1]) { Heddle.deadline(0.02) { sleep } }
+        rescue EXCEEDED
+          :rescued
+        end
+      }
+    end
+
     def test_the_message_names_the_limit
       assert_includes assert_raises(EXCEEDED) { inside { Heddle.deadline(0.015) { sleep } } }.message,
         "Heddle.deadline(0.015)"
@@ -319,6 +351,12 @@ module Shared
     end
 
     private
+
+    def wait_of_a_library
+      sleep
+    rescue Timeout::Error
+      raise IOError, "a library's own"
+    end
 
     # Its wait has failed, and the block then raises an error of its own.
     def fail_late

@@ -47,6 +47,15 @@ class RackDeadlineTest < Minitest::Test
     end
   end
 
+  def test_an_application_that_rescues_the_error_of_its_tasks
+    app = lambda do |_|
+      Heddle.map(1..3) { sleep(30) }
+    rescue
+      [500, {}, []]
+    end
+    each_world { assert_equal 503, call(app, 0.05).first }
+  end
+
   # A task writes it, as under falcon, also one that another task has started, or one of a pool that had to wait.
   def test_a_body_that_a_task_writes_after_the_response
     pool = Heddle::FiberPool.new(1)

@@ -129,6 +129,9 @@ VALUE scope_error(struct scope *scope);
 RBIMPL_ATTR_NORETURN()
 void scope_raise(struct scope *scope);
 
+// Counts an error of a task that ran under this scope's deadline as one of the scope's own.
+void scope_failed_in_task(struct scope *scope, VALUE error);
+
 // The error with which the block ends: of the first wait that failed.
 VALUE scope_final_error(struct scope *scope);
 

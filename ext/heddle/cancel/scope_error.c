@@ -86,6 +86,13 @@ void scope_raise(struct scope *scope)
     rb_exc_raise(scope_error(scope));
 }
 
+void scope_failed_in_task(struct scope *scope, VALUE error)
+{
+    scope->failures++;
+    if (NIL_P(scope->message)) scope->message = whole_message(scope);
+    if (!arrived(scope->first)) scope->first = error;
+}
+
 VALUE scope_that_raised(VALUE error)
 {
     return rb_attr_get(error, id_scope);

@@ -33,7 +33,8 @@ static VALUE deadline_methods_within(enum scope_kind kind, int64_t span)
  *
  * A StandardError that leaves the block after its time becomes DeadlineExceeded, with the error as its cause.
  * Interrupt, SystemExit, a cancellation, throw, break and return pass unchanged. If no wait in the block failed, its
- * value is returned, even if it is late; otherwise DeadlineExceeded is raised, even if code inside rescued it.
+ * value is returned, even if it is late; otherwise DeadlineExceeded is raised, even if code inside rescued it. The
+ * deadline has failed a wait, too, where it ended a task inside, and the block got the error of that task.
  *
  * [seconds] nil or Infinity: no deadline. 0: code that need not wait succeeds, the first wait fails.
  *

@@ -56,7 +56,7 @@ static VALUE value(VALUE self)
     wait_for_end(task, DEADLINE_NEVER);
     task->claimed = true;
     if (task->status == TASK_COMPLETED) return task->result;
-    if (task->status == TASK_FAILED) rb_exc_raise(task->result);
+    if (task->status == TASK_FAILED) task_raise_error(task->result);
     task_raise_cancelled(task, rb_sprintf("%" PRIsVALUE " was cancelled, so it has no value", self));
 }
 

@@ -110,6 +110,15 @@ void deadline_refuse_late(void)
     if (deadline_in_force() <= deadline_now()) deadline_check();
 }
 
+void deadline_joined(VALUE error)
+{
+    VALUE of = scope_that_raised(error);
+    if (NIL_P(of) || !scope_of(of)->inherited) return;
+    const struct scope_chain *chain = chain_with_scopes();
+    struct scope *due = chain ? scope_due(chain, deadline_now()) : NULL;
+    if (due && due->kind != SCOPE_TIMEOUT) scope_failed_in_task(due, error);
+}
+
 // ---- filters
 
 static bool filters_kept; // by a thread's chain, which may have no scopes

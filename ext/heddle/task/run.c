@@ -82,7 +82,7 @@ static void raise_unclaimed(const struct run *run)
 {
     for (size_t i = 0; i < run->failed; i++) {
         struct task *task = task_of(run->failures[i]);
-        if (!task->claimed) rb_exc_raise(task->result);
+        if (!task->claimed) task_raise_error(task->result);
     }
 }
 
@@ -105,7 +105,7 @@ static VALUE run_call(VALUE self, VALUE grace, VALUE owns)
     run->forks = fork_count();
     if (RTEST(owns)) task_loop_of(context_of_thread().loop)->run = self;
     rb_ensure(start_and_wait, self, run_finish, self);
-    if (!NIL_P(run->fatal)) rb_exc_raise(run->fatal);
+    if (!NIL_P(run->fatal)) task_raise_error(run->fatal);
     raise_unclaimed(run);
     struct task *main = task_of(run->main);
     if (main->status >= TASK_CANCELLED)

@@ -1,6 +1,7 @@
 #include "task/task_run.h"
 
 #include "loop/loop.h"
+#include "scope/deadline_scope.h"
 #include "scope/other_scheduler_scope.h"
 #include "shims.h"
 #include "task/current.h"
@@ -90,6 +91,12 @@ void task_run(struct task *task)
 VALUE task_successor(struct task *task)
 {
     return NIL_P(task->on_end) ? Qnil : rb_funcall(task->on_end, id_call, 1, task->owner.self);
+}
+
+void task_raise_error(VALUE error)
+{
+    deadline_joined(error);
+    rb_exc_raise(error);
 }
 
 void task_raise_cancelled(const struct task *task, VALUE message)

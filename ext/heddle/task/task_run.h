@@ -10,6 +10,10 @@ void task_run(struct task *task);
 // After task_run: the queued task that on_end returns, to run next on the same fiber; or nil.
 VALUE task_successor(struct task *task);
 
+// Raises a task's error in code that has waited for the task.
+RBIMPL_ATTR_NORETURN()
+void task_raise_error(VALUE error);
+
 // Raises Heddle::TaskCancelled with that error as its cause.
 RBIMPL_ATTR_NORETURN()
 void task_raise_cancelled(const struct task *task, VALUE message);
