@@ -41,16 +41,6 @@ end
 module RailsGemsOfDatabases
   include RailsGems
 
-  def test_devises_users
-    cookies = at_once(GemsApplication::USERS) { |who| [who, sign_in(who)] }.to_h
-    answers = at_once(GemsApplication::USERS) do |who, group|
-      get("/user?#{URI.encode_www_form(who: who, **group)}", "Cookie" => cookies.fetch(who))
-    end
-    expected = everybody(GemsApplication::USERS).map { |who| [*["#{who}@example.com"] * 3, who] }
-    assert_equal expected, answers.map { |answer| JSON.parse(answer.body) }
-    assert_equal "/users/sign_in", URI(get("/user?who=user0")["location"]).path
-  end
-
   def test_solid_cache
     assert_cached("solidly_cached")
   end
@@ -73,14 +63,6 @@ module RailsGemsOfDatabases
 
   private
 
-  def sign_in(who)
-    request = Net::HTTP::Post.new("/users/sign_in")
-    request.set_form_data("user[email]" => "#{who}@example.com", "user[password]" => GemsApplication::PASSWORD)
-    answer = @app.ask(request)
-    assert_equal "/", URI(answer["location"].to_s).path, answer.body
-    answer["set-cookie"][/\A[^;]+/]
-  end
-
   def get(path, headers = {}) = @app.ask(Net::HTTP::Get.new(path, headers))
 
   # Each has computed its own value while the others did, and has found it.
@@ -95,7 +77,7 @@ class RailsGemsTest < Minitest::Test
   hard_deadline 120
   mode :fiber
 
-  DELAY = 0.4 # seconds of each answer of S3
+  DELAY = 0.2 # seconds of each answer of S3
   LETTERS = 10
   SHARED = "thread_variable"
 
@@ -113,6 +95,16 @@ class RailsGemsTest < Minitest::Test
         app
       end
     end
+  end
+
+  def test_devises_users
+    cookies = at_once(GemsApplication::USERS) { |who| [who, sign_in(who)] }.to_h
+    answers = at_once(GemsApplication::USERS) do |who, group|
+      get("/user?#{URI.encode_www_form(who: who, **group)}", "Cookie" => cookies.fetch(who))
+    end
+    expected = everybody(GemsApplication::USERS).map { |who| [*["#{who}@example.com"] * 3, who] }
+    assert_equal expected, answers.map { |answer| JSON.parse(answer.body) }
+    assert_equal "/users/sign_in", URI(get("/user?who=user0")["location"]).path
   end
 
   def test_the_cache_store
@@ -180,6 +172,16 @@ class RailsGemsTest < Minitest::Test
     assert_equal texts.map { |text| [text, text] }, downloaded
     streamed = assert_within(together) { at_once { |who, _| get(paths.fetch(who[/\d+/].to_i)).body } }
     assert_equal texts, streamed
+  end
+
+  private
+
+  def sign_in(who)
+    request = Net::HTTP::Post.new("/users/sign_in")
+    request.set_form_data("user[email]" => "#{who}@example.com", "user[password]" => GemsApplication::PASSWORD)
+    answer = @app.ask(request)
+    assert_equal "/", URI(answer["location"].to_s).path, answer.body
+    answer["set-cookie"][/\A[^;]+/]
   end
 end
 
