@@ -21,7 +21,7 @@ void deadline_check(void);
 void deadline_refuse_late(void);
 
 // Call this before code gets the error of a task that it has waited for. A deadline that has ended the task, and is
-// over for this code, too, then counts as having failed a wait of this code: of the two errors the task's may come first.
+// over for this code, too, then counts as having failed a wait of this code: the task's error may be the first of both.
 void deadline_joined(VALUE error);
 
 // Returns whether a scope raised this exception: Heddle.deadline, Heddle.shield, or Timeout.timeout on Heddle's timers.
