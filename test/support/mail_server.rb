@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
-# Speaks SMTP (RFC 5321) with one client: for LoopHelpers#with_server. Keeps the mails that it gets.
+require_relative "certificates"
+
+# Speaks SMTP (RFC 5321), with STARTTLS (RFC 3207): for LoopHelpers#with_server. Keeps the mails that come by TLS.
 class MailServer
   PATIENCE = 20 # seconds
   # @!attribute to [String] the address
@@ -21,10 +23,14 @@ class MailServer
   # @param client [TCPSocket]
   def call(client)
     client.write("220 ready\r\n")
-    to = nil
+    to = secure = nil
     while (line = client.gets("\r\n"))
       case line
-      when /\AEHLO /, /\AMAIL FROM:/ then client.write("250 fine\r\n")
+      when /\AEHLO / then client.write("250-fine\r\n250 STARTTLS\r\n")
+      when /\ASTARTTLS/
+        client.write("220 ready\r\n")
+        client = secure = OpenSSL::SSL::SSLSocket.new(client, Certificates.context).accept
+      when /\AMAIL FROM:/ then client.write(secure ? "250 fine\r\n" : "530 STARTTLS first\r\n")
       when /\ARCPT TO:<(.*)>/
         to = $1
         client.write("250 known\r\n")
