@@ -114,6 +114,20 @@ class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase
     end
   end
 
+  # A task could else write in the clear what its spawner protects.
+  def test_tasks_have_a_copy_of_the_context_of_encryption
+    encryptor = -> { ActiveRecord::Encryption.context.encryptor.class }
+    ActiveRecord::Encryption.protecting_encrypted_data do
+      protected = encryptor.call
+      WAYS.each do |name, way|
+        within = -> { [encryptor.call, ActiveRecord::Encryption.without_encryption(&encryptor), encryptor.call] }
+        assert_equal [protected, ActiveRecord::Encryption::NullEncryptor, protected], way.call(&within), name
+        assert_equal protected, encryptor.call, name
+      end
+    end
+    WAYS.each { |name, way| assert_equal ActiveRecord::Encryption::Encryptor, way.call(&encryptor), name }
+  end
+
   def test_a_task_has_a_state_of_its_own
     Current.user = "ann"
     WAYS.each do |name, way|

@@ -5,8 +5,8 @@ require_relative "../core/inheritance"
 module Heddle
   module ActiveRecordSupport
     # Carries Rails' state of the running code (ActiveSupport::IsolatedExecutionState: the shard and role of
-    # `connected_to`, `while_preventing_writes`, Current attributes, Time.zone, log tags, leased connections) into
-    # {Heddle.run} and tasks.
+    # `connected_to`, `while_preventing_writes`, encryption's context, Current attributes, Time.zone, log tags, leased
+    # connections) into {Heddle.run} and tasks.
     #
     # - The block of {Heddle.run} is a part of its caller's code, and has the caller's state: the same objects, the same
     #   connections, the same transaction.
@@ -40,9 +40,11 @@ module Heddle
         current_attributes_instances: CURRENT, active_support_execution_context: CONTEXT,
         time_zone: AS_IT_IS, beginning_of_week: AS_IT_IS
       }.freeze
-      TAGS = "activesupport_tagged_logging_tags:" # and the number of a logger
-      private_constant :TAGS
-      private_constant :AS_IT_IS, :DUPLICATE, :MEMBERS, :CURRENT, :CONTEXT, :LOG_TAGS, :COPIES
+      # Behind these stands the number of an object: of a logger, and of ActiveRecord::Encryption.
+      COPIES_BY_PREFIX = {
+        "activesupport_tagged_logging_tags:" => LOG_TAGS, "attr_custom_contexts_" => DUPLICATE
+      }.freeze
+      private_constant :AS_IT_IS, :DUPLICATE, :MEMBERS, :CURRENT, :CONTEXT, :LOG_TAGS, :COPIES, :COPIES_BY_PREFIX
 
       # The fiber whose code this fiber's task continues, and that fiber's task.
       ::Fiber.attr_accessor :heddle_continues, :heddle_continued_task
@@ -122,11 +124,13 @@ module Heddle
         def copy(values)
           copied = nil
           values&.each do |key, value|
-            copies = COPIES[key] || (LOG_TAGS if key.is_a?(String) && key.start_with?(TAGS))
+            copies = COPIES[key] || (key.is_a?(String) && by_prefix(key))
             (copied ||= {})[key] = copies.call(value) if copies && !value.nil?
           end
           copied
         end
+
+        def by_prefix(key) = COPIES_BY_PREFIX.find { |prefix, _| key.start_with?(prefix) }&.last
       end
     end
   end
