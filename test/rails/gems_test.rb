@@ -6,7 +6,7 @@ require "support/cable_client" if Gem.loaded_specs.key?("solid_cable")
 require "support/mail_server"
 require "support/shaping_proxy"
 
-runs_on rubies: :newest
+runs_on rubies: :newest, short: false
 
 # Gems that applications have beside Puma, whose requests are tasks of one thread.
 module RailsGems
