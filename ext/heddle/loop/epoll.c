@@ -1,5 +1,6 @@
 #include "loop/poller.h"
 #include "loop/timerfd.h"
+#include "portable.h"
 
 #ifdef HEDDLE_HAS_EPOLL
 
@@ -84,7 +85,7 @@ static struct registration *registration_of(struct epoll *epoll, int descriptor)
 static uint32_t epoll_events(short events)
 {
     return (events & POLLIN ? EPOLLIN | EPOLLRDHUP : 0) | (events & POLLOUT ? EPOLLOUT : 0) |
-           (events & POLLPRI ? EPOLLPRI : 0);
+           (events & POLLPRI ? EPOLLPRI : 0) | (events & PORTABLE_POLLRDHUP ? EPOLLRDHUP : 0);
 }
 
 static int epoll_arm(void *state, struct loop_wait *wait, short asked)
@@ -184,6 +185,7 @@ static int epoll_collect(void *state, struct poller *poller)
         uint32_t events = epoll->events[i].events;
         short revents = 0;
         if (events & (EPOLLIN | EPOLLRDHUP)) revents |= POLLIN;
+        if (events & EPOLLRDHUP) revents |= PORTABLE_POLLRDHUP;
         if (events & EPOLLOUT) revents |= POLLOUT;
         if (events & EPOLLPRI) revents |= POLLPRI;
         if (events & EPOLLERR) revents |= POLLERR;

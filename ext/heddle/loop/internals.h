@@ -1,8 +1,8 @@
 // Shared by the files of a loop: switching.c (the ready queue and polling), parking.c (how a fiber waits), selection.c
-// (waits for several descriptors), descriptor_wait.c (waits for one), starting.c (how a fiber starts another),
-// without_wait.c (operations that end without parking), sending.c (bytes that are sent later), unblock.c (wakes blocked
-// fibers), resume.c (other fibers resume or interrupt a waiting one), deferred.c (exceptions that wait until a Mutex is
-// reacquired), loop.c (a loop's life).
+// (waits for several descriptors), descriptor_wait.c (waits for one), hang_up.c (whose peer hangs up while something
+// else is waited for), starting.c (how a fiber starts another), without_wait.c (operations that end without parking),
+// sending.c (bytes that are sent later), unblock.c (wakes blocked fibers), resume.c (other fibers resume or interrupt a
+// waiting one), deferred.c (exceptions that wait until a Mutex is reacquired), loop.c (a loop's life).
 #ifndef HEDDLE_LOOP_INTERNALS_H
 #define HEDDLE_LOOP_INTERNALS_H
 
@@ -86,6 +86,11 @@ void parking_detach(struct loop *loop, struct loop_wait *wait);
 
 // Sends the bytes if they are unsent, and takes them off the list. `forked`: only that, since the parent sends them.
 void send_end(struct loop *loop, struct loop_send *send, bool forked);
+
+// ---- hang_up.c
+
+// A wait of kind WAIT_HANG_UP has ended. Neither raises nor runs Ruby code.
+void hang_up_found(struct loop *loop, struct loop_wait *wait);
 
 // ---- starting.c
 

@@ -25,6 +25,7 @@ enum wait_kind {
     WAIT_DESCRIPTOR, // ended by the backend
     WAIT_SELECT,     // ended by one of its children, each a WAIT_MEMBER
     WAIT_MEMBER,     // one descriptor of a select; no fiber of its own
+    WAIT_HANG_UP,    // interrupts its owner when the descriptor's peer hangs up, see hang_up.h; no fiber of its own
     WAIT_NATIVE,     // ended by a native thread (resolver)
     WAIT_YIELD,      // ready at once: the fiber has yielded
     WAIT_IDLE,       // a worker fiber between two tasks

@@ -1,6 +1,7 @@
 // Heddle::Task, the Ruby class that binds a task.
 #include "scheduler/bindings.h"
 
+#include "loop/hang_up.h"
 #include "os/fork.h"
 #include "scheduler/bindings.h"
 #include "shims.h"
@@ -86,6 +87,12 @@ static VALUE cancel(VALUE self)
     return self;
 }
 
+static void need_exception(VALUE exception)
+{
+    if (!RTEST(rb_obj_is_kind_of(exception, rb_eException)))
+        rb_raise(rb_eTypeError, "Heddle::Task#interrupt raises an exception, not %+" PRIsVALUE, exception);
+}
+
 /*
  * call-seq: task.interrupt(exception) -> task
  *
@@ -99,8 +106,7 @@ static VALUE cancel(VALUE self)
  */
 static VALUE interrupt(VALUE self, VALUE exception)
 {
-    if (!RTEST(rb_obj_is_kind_of(exception, rb_eException)))
-        rb_raise(rb_eTypeError, "Heddle::Task#interrupt raises an exception, not %+" PRIsVALUE, exception);
+    need_exception(exception);
     task_interrupt(task_of(self), exception);
     return self;
 }
@@ -116,6 +122,33 @@ static VALUE withdraw(VALUE self, VALUE exception)
 {
     task_withdraw(task_of(self), exception);
     return self;
+}
+
+static VALUE yield(VALUE unused)
+{
+    (void)unused;
+    return rb_yield_values(0);
+}
+
+/*
+ * call-seq: Heddle::Task.interrupt_at_hang_up(socket, exception) { ... } -> object
+ *
+ * Runs the block, and returns its value. When the peer of the socket closes its side or resets the connection
+ * meanwhile, interrupts the running task with +exception+, as Task#interrupt does, whatever the task waits for; but not
+ * after the block. Costs no fiber. Outside of a task, and under another scheduler, only runs the block.
+ *
+ * Raises TypeError for an object that is not an exception, IOError for a closed socket.
+ *
+ * @api private
+ */
+static VALUE interrupt_at_hang_up(VALUE klass, VALUE socket, VALUE exception)
+{
+    (void)klass;
+    need_exception(exception);
+    int descriptor = rb_io_descriptor(socket);
+    struct task *task = task_current();
+    if (!task || !task->owner.loop) return yield(Qnil);
+    return loop_call_until_hang_up(task->owner.loop, descriptor, exception, yield, Qnil);
 }
 
 /*
@@ -232,6 +265,7 @@ void Init_heddle_task_class(void)
     rb_undef_alloc_func(heddle_cTask);
     rb_undef_method(CLASS_OF(heddle_cTask), "new");
     rb_define_singleton_method(heddle_cTask, "current", current, 0);
+    rb_define_singleton_method(heddle_cTask, "interrupt_at_hang_up", interrupt_at_hang_up, 2);
     rb_define_method(heddle_cTask, "value", value, 0);
     rb_define_method(heddle_cTask, "wait", wait_for_task, -1);
     rb_define_method(heddle_cTask, "cancel", cancel, 0);
