@@ -198,6 +198,24 @@ class HangUpTest < Minitest::Test
     end
   end
 
+  # The hang-up is there all the time, and the peer does not read.
+  def test_a_wait_for_writing_sleeps_when_the_peer_shuts_down
+    Heddle.run do
+      with_tcp do |socket, peer|
+        writer = Heddle.spawn { socket.write("x" * (32 << 20)) }
+        peer.close_write
+        sleep(0.01)
+        before = Fiber.scheduler.statistics[:polls]
+        sleep(0.05)
+        assert_operator Fiber.scheduler.statistics[:polls] - before, :<, 20
+        reading = in_background { peer.read }
+        assert_equal 32 << 20, writer.value
+        socket.close
+        assert_equal 32 << 20, reading.value.bytesize
+      end
+    end
+  end
+
   # The same number is another file's then.
   def test_a_socket_that_is_closed_on_this_side
     Heddle.run do

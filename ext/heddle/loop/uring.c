@@ -93,6 +93,15 @@ static void poll_once(struct uring *uring, int descriptor, short events, uint64_
     io_uring_sqe_set_data64(sqe, key);
 }
 
+// Completes for each event that comes, until it is removed. collect skips the completions that no wait asked for.
+static void poll_each(struct uring *uring, const struct loop_wait *wait, short events)
+{
+    struct io_uring_sqe *sqe = submission(uring);
+    if (!sqe) return;
+    io_uring_prep_poll_multishot(sqe, wait->descriptor, (unsigned)events);
+    io_uring_sqe_set_data64(sqe, wait_key(wait));
+}
+
 static void *open_uring(int wakeup_descriptor)
 {
     struct uring *uring = ZALLOC(struct uring);
@@ -149,11 +158,8 @@ static int uring_arm(void *state, struct loop_wait *wait, short asked)
         return 0;
     }
     // A poll for POLLPRI alone does not complete for urgent data that was there before (seen on Linux 6.18); a poll
-    // that also asks for POLLIN does. collect skips the completions that no wait asked for.
-    struct io_uring_sqe *sqe = submission(uring);
-    if (!sqe) return 0;
-    io_uring_prep_poll_multishot(sqe, wait->descriptor, (unsigned)(events | POLLIN));
-    io_uring_sqe_set_data64(sqe, wait_key(wait));
+    // that also asks for POLLIN does.
+    poll_each(uring, wait, (short)(events | POLLIN));
     return 0;
 }
 
@@ -229,13 +235,14 @@ static struct loop_wait *armed_wait(struct poller *poller, uint64_t key)
     return wait && wait->armed ? wait : NULL;
 }
 
-// A multishot poll for urgent data ends too early when the completion queue is full: arms it again. The poll may also
+// A poll ends too early if the completion queue is full, or with an event that no wait asked for: the kernel reports
+// POLLRDHUP to each poll, and would report it at once to the next single one. The poll of each event may also
 // outlive its wait: its removal fails if the poll is just completing, and only the poll's next completion shows that
 // the poll still exists. Left alone, the poll would keep the file open for ever.
 static void end_or_arm_again(struct uring *uring, struct poller *poller, uint64_t key, bool goes_on)
 {
     struct loop_wait *wait = armed_wait(poller, key);
-    if (wait && !goes_on) uring_arm(uring, wait, wait->events);
+    if (wait && !goes_on) poll_each(uring, wait, wait->events & POLLPRI ? wait->events | POLLIN : wait->events);
     if (!wait && goes_on) remove_poll(uring, key);
 }
 
