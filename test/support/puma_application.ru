@@ -106,6 +106,24 @@ class Application
 
   def streams(_, query) = [200, {"content-type" => "text/event-stream"}, Stream.new(query["id"], query["count"].to_i)]
 
+  # Sends one event, and then waits for what never comes.
+  Waiting = Struct.new(:name, :wait) do
+    def each
+      yield("data: first\n\n")
+      (wait == "queue") ? Thread::Queue.new.pop : sleep
+    ensure
+      File.write("waited-#{name}", "#{$!.class} #{Process.clock_gettime(Process::CLOCK_MONOTONIC)}")
+    end
+
+    def close
+      File.write("closed-#{name}", "")
+    end
+  end
+
+  def waits_in_a_stream(_, query)
+    [200, {"content-type" => "text/event-stream"}, Waiting.new(query["id"], query["in"])]
+  end
+
   def hints(env, _)
     env["rack.early_hints"].call("link" => "</style.css>; rel=preload")
     sleep(0.02)

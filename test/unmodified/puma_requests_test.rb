@@ -135,6 +135,47 @@ class PumaRequestsTest < Minitest::Test
     assert_equal "Puma::ConnectionError", File.read(path("streamed-left"))
   end
 
+  # Nothing is written to it any more, so no write fails.
+  %w[sleep queue].product(%i[closes resets]).each do |wait, way|
+    define_method("test_a_client_#{way}_while_a_stream_waits_in_a_#{wait}") do
+      id = "#{wait}-#{way}"
+      puma.connect { |socket| leave_stream(socket, id, wait: wait, reset: way == :resets) }
+      assert_stream_left(puma, id)
+    end
+  end
+
+  def test_a_client_leaves_a_stream_over_tls
+    PumaProcess.run(bind: "ssl://127.0.0.1:PORT?cert=cert&key=key", tls: true, files: pair) do |puma|
+      puma.connect do |socket|
+        tls = OpenSSL::SSL::SSLSocket.new(socket).tap(&:connect)
+        leave_stream(tls, "tls")
+      end
+      assert_stream_left(puma, "tls")
+    end
+  end
+
+  def test_a_client_leaves_a_stream_on_a_unix_socket
+    PumaProcess.run("bind 'unix://web'") do |puma|
+      UNIXSocket.open(File.join(puma.folder, "web")) { |socket| leave_stream(socket, "unix") }
+      assert_stream_left(puma, "unix")
+    end
+  end
+
+  def test_two_hundred_clients_leave_their_streams_at_once
+    PumaProcess.run do |puma|
+      sockets = Array.new(200) { TCPSocket.new("127.0.0.1", puma.port) }
+      sockets.each.with_index { |socket, id| socket.write(get("/waits_in_a_stream?id=#{id}")) }
+      sockets.each { |socket| wait_for_event(socket) }
+      assert_equal 200, puma.stats["running"]
+      sockets.each(&:close)
+      wait_until(what: "the end of the streams") { puma.stats["running"].zero? }
+      200.times { |id| assert_match(/\APuma::ConnectionError /, File.read(File.join(puma.folder, "waited-#{id}"))) }
+      assert_match(/\A0 after nil /, puma.get("/waits?id=0").body)
+    ensure
+      sockets&.each(&:close)
+    end
+  end
+
   def test_a_client_leaves_a_hijacked_connection
     puma.connect do |socket|
       socket.write(get("/subscribes?id=gone"))
@@ -266,6 +307,23 @@ class PumaRequestsTest < Minitest::Test
   def puma = self.class.puma
 
   def path(name) = File.join(puma.folder, name)
+
+  def wait_for_event(socket)
+    line = socket.gets until line == "data: first\n"
+  end
+
+  # Asks for a stream, and leaves when it has begun.
+  def leave_stream(socket, id, wait: "sleep", reset: false)
+    socket.write(get("/waits_in_a_stream?id=#{id}&in=#{wait}"))
+    wait_for_event(socket)
+    socket.setsockopt(Socket::Option.linger(true, 0)) if reset
+    socket.close
+  end
+
+  def assert_stream_left(puma, id)
+    wait_until(what: "the end of the stream") { File.exist?(File.join(puma.folder, "closed-#{id}")) }
+    assert_match(/\APuma::ConnectionError /, File.read(File.join(puma.folder, "waited-#{id}")))
+  end
 
   # Puma 6.4 has no busy_threads.
   def assert_statistics(expected, stats)

@@ -2,6 +2,7 @@
 
 require_relative "../core/loop_thread"
 require_relative "../jobs/stall_watch"
+require_relative "stream"
 
 module Heddle
   module PumaSupport
@@ -43,6 +44,7 @@ module Heddle
         @ends = 0 # of requests
         @passed = 0 # when a loop last gave the GVL away
         @seen = {}.compare_by_identity # by {#interrupt_computing}
+        @clients = {}.compare_by_identity # by the task that serves them
         @forceable = {}.compare_by_identity # tasks in {#with_force_shutdown}, with the error that was raised in them
         super
         Compatibility.check_state(self)
@@ -92,7 +94,7 @@ module Heddle
         wait_for_less_busy_worker(@delay)
       end
 
-      # Puma's own marks the thread, which other requests share.
+      # Puma's own marks the thread, which other requests share. The block calls the application, or reads a request.
       def with_force_shutdown
         task = Task.current
         @shutdown_mutex.synchronize do
@@ -100,7 +102,7 @@ module Heddle
 
           @forceable[task] = nil
         end
-        yield
+        Stream.of(yield, @clients[task])
       ensure
         @shutdown_mutex.synchronize do
           error = @forceable.delete(task)
@@ -172,8 +174,10 @@ module Heddle
       end
 
       def perform(client)
+        @clients[task = Task.current] = client
         served = @passes_processor ? @block.call(PROCESSOR, client) : @block.call(client)
       ensure
+        @clients.delete(task)
         Heddle.unlimited_shield { ended(served) }
         pass_on_gvl
       end
