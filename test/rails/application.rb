@@ -175,6 +175,9 @@ class RailsApplication < Servers::Server
     JSON.parse(answer.body)
   end
 
+  # @return [String] the text of its environment
+  def self.environment = FILES.fetch("config/environment.rb")
+
   # What Rails has logged.
   def written_log = File.read("#{dir}/log/production.log")
 

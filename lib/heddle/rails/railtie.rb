@@ -41,6 +41,13 @@ module Heddle
         end
       end
 
+      initializer "heddle.live" do
+        ActiveSupport.on_load(:action_controller) do
+          require_relative "live"
+          Live.install
+        end
+      end
+
       # Rails sets the isolation level after the initialization, too: later than that.
       initializer "heddle.checks", after: "active_support.isolation_level" do |app|
         config.after_initialize do
