@@ -15,7 +15,8 @@ class SignaturesTest < Minitest::Test
     DB::PostgreSQL::Prepared NetHTTPAuto Simulation::Core
     .keep_deadlines .refuse_late .deadline_of_call .scoped? .unlimited_shield .background_thread .settle_thread
     .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#interrupt Task#start Task#started? Task#withdraw
-    Task.prepare Scheduler.retire_if .forks Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
+    Task.interrupt_at_hang_up Task.prepare Scheduler.retire_if .forks
+    Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
     ResourcePool#take_back DB::Pool#take_back Scheduler.discard_parents Scheduler.open Task.withdrawals Scheduler.equip
     ConnectFilter.in_force ConnectFilter.nested ConnectFilter.keep ConnectFilter.within ConnectFilter.process
     ConnectFilter.process= ConnectFilter.time_over?].freeze

@@ -81,6 +81,25 @@ class SnippetsTest < Minitest::Test
     def preload_app! = nil
   RUBY
 
+  # What Rails and the application give a controller with a stream.
+  STREAM = <<~RUBY
+    def gem(*, **) = nil
+    module ActionController
+      module Live
+        SSE = Struct.new(:stream) do
+          def write(event) = event ? puts(event) : raise(StopIteration)
+          def close = puts("closed")
+        end
+      end
+    end
+    class ApplicationController
+      def response = @response ||= Struct.new(:headers, :stream).new({})
+    end
+    module Topic
+      def self.subscribe = yield(Thread::Queue.new(%w[one two]).tap(&:close))
+    end
+  RUBY
+
   READERS = {
     "simulation: Testing against a bad network 1" =>
       Reader.new("$stderr.reopen(File::NULL)", "", /\Aseed 67: 2 orders\n10\.0\.0\.1:80 #1 < 1 reset, at [\d.]+ s\n\z/),
@@ -191,6 +210,7 @@ class SnippetsTest < Minitest::Test
       cache.set("one", 1)
     RUBY
     "memcached: Instead of dalli 1" => Reader.new(%(require "heddle"), "", "1\n"),
+    "puma: Streams 1" => Reader.new(STREAM, "EventsController.new.index", "one\ntwo\nclosed\n"),
     "puma: Rails on Puma 1" =>
       Reader.new(RAILS + PUMA, "p @options[:heddle_fibers], config.active_support.isolation_level", "200\n:fiber\n"),
     "memcached: Rails 1" => Reader.new(RAILS, <<~AFTER, "2\n"),

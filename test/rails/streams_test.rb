@@ -34,7 +34,9 @@ class RailsStreamsTest < Minitest::Test
       assert_equal [["one"], "one", "writing", nil, "UTC"], @app.get("waiting")
     end
     clients.each.with_index do |client, id|
-      3.times { |event| assert_equal "data: #{event} for many-#{id} in Heddle::Scheduler", client.line("data: #{event}") }
+      3.times do |event|
+        assert_equal "data: #{event} for many-#{id} in Heddle::Scheduler", client.line("data: #{event}")
+      end
     end
     clients.each(&:close)
     assert_ended(LEFT, Array.new(STREAMS) { |id| "many-#{id}" })
@@ -59,6 +61,7 @@ class RailsStreamsTest < Minitest::Test
       assert_equal [line] * 3, Array.new(3) { client.line(line[0, 3]) }
       client.close
     end
+    assert_match(/^\[\S+\] Processing by StreamsController#state /, @app.written_log)
   end
 
   def test_an_action_that_ignores_disconnects

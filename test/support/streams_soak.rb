@@ -109,7 +109,8 @@ class StreamsSoak
         [server, other].each { |each| latencies(each) } # warm both
         before = memory(server)
         opened = time { open_streams(server) }
-        puts "#{@count} streams, opened in #{opened.round(1)} s; subscribers, requests, threads: #{server.get("/state").body}"
+        puts "#{@count} streams, opened in #{opened.round(1)} s; subscribers, requests, threads: " \
+          "#{server.get("/state").body}"
         puts "memory a stream: #{((memory(server) - before) / 1024.0 / @count).round(1)} KiB"
         compare(server, other)
         puts "an event to all: #{time { publish(server) }.round(2)} s"
@@ -201,7 +202,8 @@ class StreamsSoak
     closed = close(@sockets.size)
     sleep(0.01) until server.get("/state").body.start_with?("0 1 ")
     ended = endings(server, @count).drop(SINGLY)
-    tell("all others leave within #{(closed.last - closed.first).round(2)} s", closed.zip(ended).map { |from, to| to - from })
+    tell("all others leave within #{(closed.last - closed.first).round(2)} s",
+      closed.zip(ended).map { |from, to| to - from })
   end
 
   # @return [Array<Float>] when

@@ -17,7 +17,6 @@ struct watch {
 // Called where expire_scope of interrupt.c is, and for the same end: nothing is raised here.
 void hang_up_found(struct loop *loop, struct loop_wait *wait)
 {
-    wait->state = WAIT_READY; // not in the ready queue
     struct wait_owner *owner = wait->owner;
     if (wait->error || owner->cancel_pending) return; // an error: this process has closed the socket
     owner->interruption = wait->value;

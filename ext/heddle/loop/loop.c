@@ -51,7 +51,12 @@ bool loops_interrupt_root(VALUE thread)
 
 static void wake(struct poller *poller, struct loop_wait *wait)
 {
-    loop_wake((struct loop *)poller, wait); // its first member
+    struct loop *loop = (struct loop *)poller; // its first member
+    if (wait->kind == WAIT_HANG_UP) {
+        hang_up_found(loop, wait);
+    } else {
+        loop_wake(loop, wait);
+    }
 }
 
 void loop_init(struct loop *loop, VALUE self, const struct owner_functions *owners, struct wait_owner *root,

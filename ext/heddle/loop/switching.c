@@ -81,8 +81,6 @@ void loop_wake(struct loop *loop, struct loop_wait *wait)
         wait->state = WAIT_READY; // not in the ready queue: a member has no fiber
         wait->parent->completed = true;
         loop_wake(loop, wait->parent);
-    } else if (wait->kind == WAIT_HANG_UP) {
-        hang_up_found(loop, wait);
     } else {
         ready_push(loop, wait);
     }
