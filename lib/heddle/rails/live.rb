@@ -41,12 +41,11 @@ module Heddle
         def new_controller_thread(&action)
           return super unless Task.current && ::ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
 
-          of_request = ::ActiveSupport::IsolatedExecutionState.context.active_support_execution_state
+          of_request = Live.state
           Heddle.spawn(name: self.class.name) do
             @heddle_action = Task.current
             @_response.heddle_action = @heddle_action if @_response.is_a?(::ActionController::Live::Response)
-            copied = ::ActiveSupport::IsolatedExecutionState.context.active_support_execution_state
-            ::Fiber.current.heddle_live_state = State.new({**of_request, **copied})
+            ::Fiber.current.heddle_live_state = State.new(of_request.merge(Live.state))
             action.call
           end
         end
@@ -102,6 +101,9 @@ module Heddle
           ::ActionController::Live::Buffer.prepend(Writes)
           ::ActiveSupport::IsolatedExecutionState.singleton_class.prepend(Sharing)
         end
+
+        # @return [Hash] of the running code
+        def state = ::ActiveSupport::IsolatedExecutionState.context.active_support_execution_state || {}
 
         # @return [Array<String>] those methods that are not there
         def missing(needed)
