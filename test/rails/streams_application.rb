@@ -63,6 +63,7 @@ class StreamsApplication < RailsApplication::OnFibers
           sse = SSE.new(response.stream)
           Topic.subscribe(params[:id]) do |queue|
             sse.write("begun", event: Item.pluck(:name).first)
+            ApplicationRecord.connection_pool.release_connection # Rails 7.1 leaves it to the action until its end
             loop { sse.write("#{queue.pop} for #{Current.user} in #{Fiber.scheduler.class}", id: params[:id]) }
           end
         ensure
