@@ -3,7 +3,6 @@
 require "test_helper"
 require "support/loop_helpers"
 
-# Without POLLRDHUP a peer that has closed is noticed by the next write only.
 runs_on also: %i[poll], except: %i[portable]
 
 # Task.interrupt_at_hang_up: a task is interrupted when the peer of a socket leaves, whatever it waits for.
@@ -11,6 +10,10 @@ class HangUpTest < Minitest::Test
   include LoopHelpers
 
   Left = Class.new(StandardError)
+
+  def setup
+    skip "without POLLRDHUP the next write notices a peer that has closed" if portable_build?
+  end
 
   WAYS = {
     closes: :close.to_proc,

@@ -20,6 +20,8 @@ class RailsStreamsTest < Minitest::Test
 
   def setup
     skip "the bundle has no Rails for this Ruby" unless Gem.loaded_specs.key?("railties")
+    skip "without POLLRDHUP the next write notices a client that has left" if portable_build?
+
     @app = self.class.app
   end
 

@@ -162,6 +162,8 @@ class PumaRequestsTest < Minitest::Test
   end
 
   def test_two_hundred_clients_leave_their_streams_at_once
+    skip "without POLLRDHUP the next write notices a client that has left" if portable_build?
+
     PumaProcess.run do |puma|
       sockets = Array.new(200) { TCPSocket.new("127.0.0.1", puma.port) }
       sockets.each.with_index { |socket, id| socket.write(get("/waits_in_a_stream?id=#{id}")) }
@@ -314,6 +316,8 @@ class PumaRequestsTest < Minitest::Test
 
   # Asks for a stream, and leaves when it has begun.
   def leave_stream(socket, id, wait: "sleep", reset: false)
+    skip "without POLLRDHUP the next write notices a client that has left" if portable_build?
+
     socket.write(get("/waits_in_a_stream?id=#{id}&in=#{wait}"))
     wait_for_event(socket)
     socket.setsockopt(Socket::Option.linger(true, 0)) if reset
