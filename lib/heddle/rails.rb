@@ -7,8 +7,8 @@ require_relative "rails/checks"
 require_relative "rails/railtie"
 
 module Heddle
-  # What a Rails application has of Heddle: settings in +config.heddle+, checks at its boot, and
-  # <tt>bin/rails heddle:doctor</tt>.
+  # What a Rails application has of Heddle: settings in +config.heddle+, checks at its boot,
+  # <tt>bin/rails heddle:doctor</tt>, and, where requests are tasks, the actions of ActionController::Live as tasks.
   #
   #   gem "heddle", require: "heddle/rails" # Gemfile
   #
