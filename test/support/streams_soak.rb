@@ -164,18 +164,31 @@ class StreamsSoak
     await("data: more\n")
   end
 
-  # In turns, so that what else the machine does meets both.
+  # In turns, so that what else the machine does meets both. The CPU time shows what a busy machine hides.
   def compare(server, other)
-    with, without = [], []
+    times, cpu = {server => [], other => []}, Hash.new(0)
     ROUNDS.times do
-      without.concat(latencies(other))
-      with.concat(latencies(server))
+      [other, server].each do |each|
+        before = cpu_time(each)
+        times[each].concat(latencies(each))
+        cpu[each] += cpu_time(each) - before
+      end
     end
-    [0.5, 0.99].each do |quantile|
-      one, two = [with, without].map { |all| all.sort[(all.size * quantile).to_i] }
-      puts format("page's p%<q>d: %<one>.3f ms beside the streams, %<two>.3f ms without: %<ratio>.2f",
-        q: quantile * 100, one: one * 1e3, two: two * 1e3, ratio: one / two)
+    [0.5, 0.99, 0.999].each do |quantile|
+      both = times.values_at(server, other).map { |all| all.sort[(all.size * quantile).to_i] }
+      tell_both("p#{(quantile * 100).round(1)}", *both)
     end
+    tell_both("CPU time", *cpu.values_at(server, other).map { |all| all / ROUNDS / REQUESTS })
+  end
+
+  def tell_both(what, with, without)
+    puts format("a page's %<what>s: %<one>.3f ms beside the streams, %<two>.3f ms without: %<ratio>.2f",
+      what: what, one: with * 1e3, two: without * 1e3, ratio: with / without)
+  end
+
+  # Of a process, in seconds.
+  def cpu_time(server)
+    File.read("/proc/#{server.pid}/stat").split(") ").last.split.values_at(11, 12).sum(&:to_i) / 100.0
   end
 
   def latencies(server)
