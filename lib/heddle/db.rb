@@ -66,6 +66,8 @@ module Heddle
       #   UTC, or the zone of this process. If the server does not know this zone, {LoginFailed} says what to do
       # @option options [Boolean] :kill_queries (true) whether a second connection tells the server to stop an
       #   interrupted query
+      # @option options [Boolean] :server_deadlines (false) whether the server, which is PostgreSQL, gets the time that
+      #   a statement's caller has left along with the statement, and stops it by itself then
       # @return [Connection]
       # @raise [ArgumentError] for a malformed URL, an unknown option, or an invalid value
       # @raise [LoginFailed, ConnectionLost, ConnectTimeout, SystemCallError, SocketError, OpenSSL::SSL::SSLError] each

@@ -325,10 +325,11 @@ module Heddle
         return if Heddle.remaining&.zero?
 
         sql = what.is_a?(Statement) ? what.sql : what
-        sql = "#{sql[0, SQL_IN_MESSAGES]}…" if sql && sql.length > SQL_IN_MESSAGES
         raise DeadlineExceeded, "#{@driver.description} did not answer within this connection's timeout: of " \
-          "#{@timeout} s#{"; the connection is closed" if closed?}#{": #{sql}" if sql}", cause: error
+          "#{@timeout} s#{"; the connection is closed" if closed?}#{": #{shortened(sql)}" if sql}", cause: error
       end
+
+      def shortened(sql) = (sql.length > SQL_IN_MESSAGES) ? "#{sql[0, SQL_IN_MESSAGES]}…" : sql
 
       def raise_explained(error, what)
         clearer = Placeholders.explained(@driver, error, what.is_a?(Statement) ? what.sql : what)
@@ -483,7 +484,15 @@ module Heddle
 
       def raise_refusal(error, sql)
         record_answer(error, sql)
+        raise_stopped(error) if QueryCanceled === error && error.late
         raise Placeholders.explained(@driver, error, sql)
+      end
+
+      # The server has noticed first that the caller's time is over.
+      def raise_stopped(error)
+        raise_timeout(error, error.sql)
+        raise DeadlineExceeded, "#{@driver.description} stopped a statement when its deadline had passed: " \
+          "#{shortened(error.sql)}", cause: error
       end
 
       # @return [TransactionError, nil] the error of the queries that a pipeline may not send any more

@@ -71,6 +71,11 @@ module Heddle
       # @api private
       attr_reader :stage
 
+      # @return [true, nil] whether the server knew until when the statement's caller waits, and that time had passed
+      #   when the error came
+      # @api private
+      attr_reader :late
+
       # @return [Boolean, nil] whether the server no longer had what this connection had prepared for the statement: it
       #   is prepared anew when it runs again
       # @api private

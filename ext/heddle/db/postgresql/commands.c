@@ -63,6 +63,7 @@ static VALUE send_new_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
+    postgresql_put_statement_timeout(protocol, postgresql_takes_statement_timeout(protocol, exchange->arguments[0]));
     postgresql_put_new(protocol, exchange->arguments[0], exchange->arguments[1], exchange->arguments[2],
                        exchange->number);
     postgresql_check(pg_put_sync(&protocol->request));
@@ -184,6 +185,7 @@ static VALUE open_portal(VALUE self, VALUE name, VALUE sql, VALUE arguments, VAL
 static VALUE fetch_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
+    postgresql_put_statement_timeout(protocol, true);
     put_execution(protocol, postgresql_span_of(exchange->arguments[0]), exchange->number);
     postgresql_ask(protocol);
     return postgresql_read_result(protocol, &exchange->arguments[1], Qnil, Qnil);
@@ -232,6 +234,11 @@ static VALUE read_prepared(struct db_exchange *exchange, VALUE prepared)
     return result;
 }
 
+static void note_timeout(struct postgresql_protocol *protocol, VALUE prepared, VALUE sql)
+{
+    postgresql_statement_of(prepared)->takes_timeout = postgresql_takes_statement_timeout(protocol, sql);
+}
+
 static VALUE run_named_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
@@ -239,6 +246,8 @@ static VALUE run_named_body(struct db_exchange *exchange)
     struct postgresql_arguments ready;
     VALUE sql = postgresql_make_ready(protocol, exchange->arguments[0], exchange->arguments[1], &ready);
     VALUE prepared = postgresql_prepared_new(protocol, rb_str_new_frozen(sql), ready.types, ready.count);
+    note_timeout(protocol, prepared, exchange->arguments[0]);
+    postgresql_put_statement_timeout(protocol, postgresql_statement_of(prepared)->takes_timeout);
     put_prepare(protocol, prepared);
     put_run(protocol, prepared, &ready, false);
     exchange->unsent = false;
@@ -263,6 +272,8 @@ static VALUE prepare_body(struct db_exchange *exchange)
     uint32_t parameters;
     VALUE sql = postgresql_native_sql(protocol, exchange->arguments[0], &parameters);
     VALUE prepared = postgresql_prepared_new(protocol, rb_str_new_frozen(sql), NULL, 0);
+    note_timeout(protocol, prepared, exchange->arguments[0]);
+    postgresql_put_statement_timeout(protocol, false);
     put_prepare(protocol, prepared);
     postgresql_check(pg_put_sync(&protocol->request));
     exchange->unsent = false;
@@ -291,6 +302,7 @@ static VALUE postgresql_run_body(struct db_exchange *exchange)
     struct postgresql_arguments ready;
     postgresql_arguments(protocol, exchange->arguments[1], &ready);
     check_count(statement->count, ready.count);
+    postgresql_put_statement_timeout(protocol, statement->takes_timeout);
     bool fit = statement->open && !exchange->number &&
                postgresql_arguments_fit(&ready, statement->declared, statement->types, statement->count);
     if (!fit) {
@@ -319,11 +331,9 @@ static VALUE run_text_body(struct db_exchange *exchange)
     struct postgresql_protocol *protocol = exchange->protocol;
     exchange->unsent = true;
     VALUE sql = postgresql_sql_string(exchange->arguments[0]);
-    postgresql_check(pg_put_query(&protocol->request, postgresql_span_of(sql)));
-    exchange->unsent = false;
-    postgresql_ask(protocol);
+    VALUE ended = postgresql_ask_text(exchange, postgresql_span_of(sql));
     RB_GC_GUARD(sql);
-    postgresql_become(protocol, POSTGRESQL_SIMPLE);
+    if (!NIL_P(ended)) return ended;
     return postgresql_read_result(protocol, NULL, Qnil, Qnil);
 }
 

@@ -206,11 +206,8 @@ static VALUE start_body(struct db_exchange *exchange)
     VALUE sql = exchange->arguments[0];
     bool into = RTEST(exchange->arguments[1]);
     exchange->unsent = true;
-    postgresql_check(pg_put_query(&protocol->request,
-                                  (struct pg_span){(const uint8_t *)RSTRING_PTR(sql), (size_t)RSTRING_LEN(sql)}));
-    exchange->unsent = false;
-    postgresql_ask(protocol);
-    postgresql_become(protocol, POSTGRESQL_SIMPLE);
+    VALUE ended = postgresql_ask_text(exchange, postgresql_span_of(sql));
+    if (!NIL_P(ended)) return ended;
     struct pg_message message = postgresql_message(protocol);
     while (message.type == PG_CLOSE_COMPLETE) // of statements whose Close went ahead
         message = postgresql_message(protocol);

@@ -28,6 +28,7 @@ VALUE postgresql_exchange(struct db_exchange *exchange)
     db_exchange_begin(exchange, &protocol->base);
     if (!postgresql_in_copy(protocol)) postgresql_become(protocol, POSTGRESQL_EXTENDED);
     protocol->request.length = 0;
+    protocol->timeout.put = false;
     if (!exchange->resumes) protocol->preparing = Qnil;
     VALUE result = db_exchange_run(exchange, postgresql_exchange_ended);
     // Of a shared connection, whoever uses it alone does: see multiplexed.c.

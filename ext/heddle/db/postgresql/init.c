@@ -25,5 +25,6 @@ void Init_heddle_postgresql(void)
     postgresql_copy_out_define();
     postgresql_pipeline_define();
     postgresql_interrupted_define();
+    postgresql_statement_timeout_define();
     postgresql_multiplexed_define();
 }

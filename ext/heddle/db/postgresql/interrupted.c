@@ -25,7 +25,7 @@ VALUE postgresql_drop_reply(struct postgresql_protocol *protocol)
         case PG_READY_FOR_QUERY:
             if (!pg_ready_for_query(message.p, message.end, &protocol->transaction))
                 db_protocol_violated(&protocol->base, "sent a malformed state of the transaction");
-            db_protocol_replied(&protocol->base, stream_of(protocol->base.stream));
+            postgresql_replied(protocol);
             forget_prepared(protocol);
             return error;
         case PG_ERROR_RESPONSE:

@@ -26,12 +26,13 @@ static VALUE multiplexed_put(VALUE argument)
     struct multiplexed_request *request = (struct multiplexed_request *)argument;
     struct postgresql_protocol *protocol = request->protocol;
     struct stream *stream = stream_of(protocol->base.stream);
+    postgresql_put_statement_timeout(protocol, true); // of the kind :plain, outside of any transaction block
     postgresql_put_ready(protocol, request->sql, request->ready, Qnil, 0);
     postgresql_check(pg_put_sync(&protocol->request));
     // Not postgresql_send: pending closes may be so many that they are sent at once, which may wait.
     stream_append(stream, protocol->request.at, protocol->request.length);
     request->begins = stream_written(stream) - protocol->request.length;
-    db_protocol_requested(&protocol->base, stream, 1);
+    postgresql_requested(protocol, stream, 1);
     return Qnil;
 }
 

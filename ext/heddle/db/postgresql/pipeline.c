@@ -24,11 +24,23 @@ static VALUE name_step(VALUE argument, VALUE error)
     rb_exc_raise(rb_funcall(error, rb_intern("exception"), 1, message));
 }
 
+static bool all_take_timeout(struct postgresql_protocol *protocol, VALUE requests)
+{
+    if (!protocol->timeout.enabled) return false;
+    for (long i = 0; i < RARRAY_LEN(requests); i++) {
+        VALUE request = rb_ary_entry(requests, i);
+        Check_Type(request, T_ARRAY);
+        if (!postgresql_takes_statement_timeout(protocol, rb_ary_entry(request, 0))) return false;
+    }
+    return true;
+}
+
 static VALUE run_atomic_body(struct db_exchange *exchange)
 {
     struct postgresql_protocol *protocol = exchange->protocol;
     VALUE requests = exchange->arguments[0];
     exchange->unsent = true;
+    postgresql_put_statement_timeout(protocol, all_take_timeout(protocol, requests));
     for (long i = 0; i < RARRAY_LEN(requests); i++) {
         VALUE request = rb_ary_entry(requests, i);
         Check_Type(request, T_ARRAY);

@@ -40,6 +40,7 @@ static void postgresql_protocol_references(void *pointer, reference_function *ea
     each(&protocol->wanted_texts);
     each(&protocol->server_texts);
     each(&protocol->preparing);
+    each(&protocol->timeout.setter);
 }
 
 REFERENCES(postgresql_protocol)
@@ -78,7 +79,9 @@ VALUE postgresql_protocol_allocate(VALUE klass)
     VALUE self = TypedData_Make_Struct(klass, struct postgresql_protocol, &protocol_type, protocol);
     protocol->apart = protocol->notices = protocol->messages = protocol->settings = Qnil;
     protocol->unknown_types = protocol->waiting = protocol->wanted_texts = protocol->server_texts =
-        protocol->preparing = Qnil;
+        protocol->preparing = protocol->timeout.setter = Qnil;
+    for (int i = 0; i < POSTGRESQL_IN_FLIGHT; i++)
+        protocol->timeout.owed[i].until = DEADLINE_NEVER;
     protocol->types = rb_hash_new();
     protocol->request.grow = protocol->row.grow = protocol->looked.grow = postgresql_grow;
     protocol->transaction = PG_IDLE;
@@ -332,6 +335,42 @@ void postgresql_check(enum pg_written written)
     }
 }
 
+void postgresql_requested(struct postgresql_protocol *protocol, struct stream *stream, uint32_t syncs)
+{
+    struct postgresql_statement_timeout *timeout = &protocol->timeout;
+    if (timeout->put) {
+        uint64_t index = protocol->base.requested % POSTGRESQL_IN_FLIGHT;
+        timeout->owed[index].ahead = true;
+        timeout->owed[index].until = timeout->until;
+    }
+    timeout->put = false;
+    db_protocol_requested(&protocol->base, stream, syncs);
+}
+
+static uint64_t oldest_owed(const struct postgresql_protocol *protocol)
+{
+    return (protocol->base.requested - protocol->base.owed) % POSTGRESQL_IN_FLIGHT;
+}
+
+bool *postgresql_timeout_ahead(struct postgresql_protocol *protocol)
+{
+    return &protocol->timeout.owed[oldest_owed(protocol)].ahead;
+}
+
+bool postgresql_timed_out(struct postgresql_protocol *protocol)
+{
+    deadline_t until = protocol->timeout.owed[oldest_owed(protocol)].until;
+    return until != DEADLINE_NEVER && until <= deadline_now();
+}
+
+void postgresql_replied(struct postgresql_protocol *protocol)
+{
+    uint64_t index = oldest_owed(protocol);
+    protocol->timeout.owed[index].ahead = false;
+    protocol->timeout.owed[index].until = DEADLINE_NEVER;
+    db_protocol_replied(&protocol->base, stream_of(protocol->base.stream));
+}
+
 void postgresql_send(struct postgresql_protocol *protocol, uint32_t syncs)
 {
     db_protocol_check_process(&protocol->base);
@@ -341,7 +380,7 @@ void postgresql_send(struct postgresql_protocol *protocol, uint32_t syncs)
     struct stream *stream = stream_of(protocol->base.stream);
     stream_append(stream, protocol->request.at, protocol->request.length);
     protocol->request.length = 0;
-    db_protocol_requested(&protocol->base, stream, syncs);
+    postgresql_requested(protocol, stream, syncs);
 }
 
 void postgresql_ask(struct postgresql_protocol *protocol)

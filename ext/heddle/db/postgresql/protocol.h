@@ -1,8 +1,9 @@
 // A connection to a PostgreSQL server, on a Heddle::Stream: what the files of this layer share. protocol.c has the
 // messages, sql.c what the text of a statement says, parameters.c and values.c what goes in and comes out, results.c
-// whole replies, multiplexed.c statements of several tasks in flight, login.c, session.c, commands.c, pipeline.c,
-// copy.c and interrupted.c the methods of Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one
-// that calls it. Ruby decides what is asked when (lib/heddle/db/postgresql).
+// whole replies, statement_timeout.c the caller's time for the server, multiplexed.c statements of several tasks in
+// flight, login.c, session.c, commands.c, pipeline.c, copy.c and interrupted.c the methods of
+// Heddle::DB::PostgreSQL::Protocol. init.c knows all of them; no file calls one that calls it. Ruby decides what is
+// asked when (lib/heddle/db/postgresql).
 #ifndef HEDDLE_DB_POSTGRESQL_PROTOCOL_H
 #define HEDDLE_DB_POSTGRESQL_PROTOCOL_H
 
@@ -41,6 +42,20 @@ enum postgresql_state {
     POSTGRESQL_COPY_OUT   // COPY TO STDOUT: rows
 };
 
+// The caller's time, which goes to the server in front of its statement: see statement_timeout.c.
+struct postgresql_statement_timeout {
+    VALUE setter;     // the Prepared that sets it; nil
+    int64_t own;      // milliseconds that the session allows without it; 0 for no limit
+    deadline_t until; // of the request that is being built; DEADLINE_NEVER if the server does not learn it
+    bool enabled;
+    bool put;  // in front of the request that is being built
+    bool left; // the transaction block may have that of an earlier statement
+    struct {
+        deadline_t until;         // as above
+        bool ahead;               // the answer to the setter is in front, and was not read to its end
+    } owed[POSTGRESQL_IN_FLIGHT]; // of the replies that are owed; empty for others
+};
+
 struct postgresql_protocol {
     struct db_protocol base; // first
     enum postgresql_state state;
@@ -62,6 +77,7 @@ struct postgresql_protocol {
     bool looked_backslashes; // as `backslashes` was then
     uint32_t names;          // statements that were ever prepared
     char tag[17];            // part of the names of statements, where other clients have the same session of the server
+    struct postgresql_statement_timeout timeout;
     enum pg_transaction transaction;
     int version;      // of the server; 0 until it is known
     bool noticing;    // notices are kept
@@ -133,6 +149,18 @@ void postgresql_send(struct postgresql_protocol *protocol, uint32_t syncs);
 
 // The same for a request whose answer must be the next one. Raises ConnectionLost if another answer is still to come.
 void postgresql_ask(struct postgresql_protocol *protocol);
+
+// The request was appended to the stream: the server owes so many more replies.
+void postgresql_requested(struct postgresql_protocol *protocol, struct stream *stream, uint32_t syncs);
+
+// Of the oldest owed reply, which is the one that is being read: whether the answer to the setter is in front.
+bool *postgresql_timeout_ahead(struct postgresql_protocol *protocol);
+
+// Whether the server knew until when the caller of that reply waits, and that time has passed.
+bool postgresql_timed_out(struct postgresql_protocol *protocol);
+
+// That reply was read to its end.
+void postgresql_replied(struct postgresql_protocol *protocol);
 
 // Raises for what pg_put_… refused: ArgumentError for what the caller gave.
 void postgresql_check(enum pg_written written);
@@ -219,6 +247,7 @@ struct postgresql_statement {
     uint32_t id;
     uint32_t count; // parameters
     bool open;
+    bool takes_timeout;         // see postgresql_takes_statement_timeout
     uint32_t *declared, *types; // of the parameters, in one piece of memory
 };
 
@@ -253,6 +282,17 @@ void postgresql_copy_put_refusal(struct pg_buffer *buffer, const char *reason);
 // error only the results before it; `error` gets it, nil for none.
 VALUE postgresql_read_results(struct postgresql_protocol *protocol, size_t count, VALUE *error);
 
+// ---- statement_timeout.c
+
+// Begins the request that is being built: before anything of it is in protocol->request. `takes`: whether its statement
+// may get the time that its caller has; every statement of a transaction block is freed from that of one before.
+// Returns whether something was put, whose answer postgresql_read_result passes over.
+bool postgresql_put_statement_timeout(struct postgresql_protocol *protocol, bool takes);
+
+// Sends a simple Query, whose answer is the next one. Returns nil; or the error with which the server ended the session
+// before the Query.
+VALUE postgresql_ask_text(struct db_exchange *exchange, struct pg_span sql);
+
 // ---- interrupted.c
 
 // Reads the rest of a reply that nobody waits for any more. Returns its error, or nil.
@@ -270,6 +310,10 @@ VALUE postgresql_native_sql(struct postgresql_protocol *protocol, VALUE sql, uin
 // Whether the text is of the kind :plain (Heddle::DB::Driver#kind). False also for a String that has to be converted.
 bool postgresql_is_plain(VALUE self, VALUE sql);
 
+// Whether a statement may share a transaction with the query in front of it that sets its timeout. Not one that
+// PostgreSQL wants to be the first of its transaction (LOCK, SET TRANSACTION), or alone in it (VACUUM).
+bool postgresql_takes_statement_timeout(struct postgresql_protocol *protocol, VALUE sql);
+
 // Returns a TransactionError if `sql`, the last statement, was a commit that the server answered with ROLLBACK, or nil.
 VALUE postgresql_undone(struct postgresql_protocol *protocol, VALUE sql);
 
@@ -284,6 +328,7 @@ void postgresql_sql_define(void);
 void postgresql_copy_define(void);
 void postgresql_pipeline_define(void);
 void postgresql_interrupted_define(void);
+void postgresql_statement_timeout_define(void);
 void postgresql_multiplexed_define(void);
 
 // Looks up the classes of Ruby that values are made of, once they are loaded.

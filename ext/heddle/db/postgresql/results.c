@@ -303,10 +303,20 @@ static void refuse_copy(struct postgresql_protocol *protocol)
     protocol->request.length = 0;
 }
 
+// Whether the message answers what postgresql_put_statement_timeout has put in front of the statement.
+static bool is_of_timeout(struct postgresql_protocol *protocol, struct pg_message message)
+{
+    bool *ahead = postgresql_timeout_ahead(protocol);
+    if (!*ahead || message.type == PG_CLOSE_COMPLETE || message.type == PG_READY_FOR_QUERY) return false;
+    *ahead = message.type != PG_COMMAND_COMPLETE && message.type != PG_ERROR_RESPONSE;
+    return message.type != PG_ERROR_RESPONSE;
+}
+
 // False at the end.
 static bool read_message(struct postgresql_protocol *protocol, struct reply *reply)
 {
     struct pg_message message = postgresql_message(protocol);
+    if (is_of_timeout(protocol, message)) return true;
     switch (message.type) {
     case PG_READY_FOR_QUERY:
         if (!pg_ready_for_query(message.p, message.end, &protocol->transaction))
@@ -342,6 +352,7 @@ static bool read_message(struct postgresql_protocol *protocol, struct reply *rep
     case PG_ERROR_RESPONSE:
         reply->fatal = postgresql_is_fatal(message);
         if (!reply->error || reply->fatal) reply->error = postgresql_error_value(message);
+        if (postgresql_timed_out(protocol)) rb_ivar_set(reply->error, rb_intern("@late"), Qtrue);
         return !reply->fatal;
     case PG_PARSE_COMPLETE: reply->parsed = !NIL_P(reply->prepared); return true;
     case PG_BIND_COMPLETE: reply->bound = true; return true;
@@ -378,7 +389,7 @@ static void read_reply(struct postgresql_protocol *protocol, struct reply *reply
     while (read_message(protocol, reply))
         continue;
     if (reply->fatal) return; // no ReadyForQuery will come
-    db_protocol_replied(&protocol->base, stream_of(protocol->base.stream));
+    postgresql_replied(protocol);
     close_undescribed(protocol, reply);
 }
 

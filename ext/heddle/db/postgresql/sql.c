@@ -136,6 +136,17 @@ bool postgresql_is_plain(VALUE self, VALUE sql)
     return kind_in(look_at(postgresql_protocol_of(self), sql)) == PLAIN;
 }
 
+bool postgresql_takes_statement_timeout(struct postgresql_protocol *protocol, VALUE sql)
+{
+    static const uint64_t rows = UINT64_C(1) << PG_SQL_SELECT | UINT64_C(1) << PG_SQL_INSERT |
+                                 UINT64_C(1) << PG_SQL_UPDATE | UINT64_C(1) << PG_SQL_DELETE |
+                                 UINT64_C(1) << PG_SQL_MERGE | UINT64_C(1) << PG_SQL_FETCH |
+                                 UINT64_C(1) << PG_SQL_MOVE | UINT64_C(1) << PG_SQL_EXPLAIN;
+    if (!protocol->timeout.enabled) return false;
+    const struct pg_sql *look = look_at(protocol, sql_text(sql));
+    return look->statements == 1 && !(look->kinds & ~rows);
+}
+
 /* @api private protocol.kind_of(sql) -> :plain, :calling, :session, :commit, :other, :copy_in or :copy_out. Several
  * statements are at least :session: they cannot be prepared. */
 static VALUE postgresql_kind_of(VALUE self, VALUE sql)

@@ -21,24 +21,32 @@ module Heddle
           # @yield after the server has handled the cancel, within the same time. If the block raises DeadlineExceeded,
           #   the server is told again: the cancel came before the query, if the server was slow to begin that
           # @return the block's value; nil if the server did not confirm that it has handled the cancel
-          def send(login, &block)
+          def send(login)
             return unless login.process_id
-            # In a thread with a scheduler a mask would be all its tasks', and tasks have the shield.
-            return stop(login, &block) if Fiber.current_scheduler
 
-            Thread.handle_interrupt(NEVER) { stop(login, &block) }
-          end
-
-          private
-
-          # An exception of another kind is meant for the caller.
-          def stop(login)
-            Heddle.shield(SECONDS) do
+            in_own_time do
               yield if ask(login) && block_given?
             rescue DeadlineExceeded
               ask(login)
               nil
             end
+          end
+
+          # Calls the block in time of its own, when the caller's is over.
+          #
+          # @return the block's value; nil if that time is over, too, or the server cannot be reached
+          def in_own_time(&block)
+            # In a thread with a scheduler a mask would be all its tasks', and tasks have the shield.
+            return shielded(&block) if Fiber.current_scheduler
+
+            Thread.handle_interrupt(NEVER) { shielded(&block) }
+          end
+
+          private
+
+          # An exception of another kind is meant for the caller.
+          def shielded(&block)
+            Heddle.shield(SECONDS, &block)
           rescue Error, DeadlineExceeded, SystemCallError, IOError, SocketError, OpenSSL::OpenSSLError
             nil
           end

@@ -22,9 +22,12 @@ module Heddle
         # Another client of the same session has a statement of this name.
         TAKEN = "42P05"
         CANCELED = "57014"
+        # Milliseconds of the session itself; 0 for none.
+        OWN_TIMEOUT = "select (extract(epoch from pg_catalog.current_setting('statement_timeout')::interval) " \
+          "* 1000)::pg_catalog.int4"
         # Of the rows of a COPY.
         FORMS = %i[text csv binary].freeze
-        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :LACKING, :TAKEN, :CANCELED, :FORMS
+        private_constant :STALE, :FINAL, :REFUSED, :EMPTY, :LACKING, :TAKEN, :CANCELED, :OWN_TIMEOUT, :FORMS
 
         class << self
           # @param url [String, URI] see {Conninfo}
@@ -60,6 +63,7 @@ module Heddle
           # There a session of the server has statements and cursors of other clients, too.
           @tag = ("_#{SecureRandom.hex(7)}" if @login.pooled?)
           @protocol.tag = @tag if @tag
+          begin_server_deadlines if options[:server_deadlines]
         end
 
         def version = @protocol.settings.fetch("server_version", "")
@@ -316,7 +320,7 @@ module Heddle
           @held_cursors.clear
           @login.speak_of_intervals # which the startup message cannot set
           @touched = @called = false
-          true
+          !(@options[:server_deadlines] && server_deadlines_refused)
         end
 
         def multiplexing_refusal = nil
@@ -339,9 +343,15 @@ module Heddle
         end
 
         def abandon(lost)
-          return super if @abandoned || forked? || !@protocol.unfinished? || !cancels? || @login.pooled?
+          return super if @abandoned || forked? || !@protocol.unfinished?
 
-          stop_and_keep_open
+          if @protocol.statement_timed_out?
+            super unless read_rest
+          elsif cancels? && !@login.pooled?
+            stop_and_keep_open
+          else
+            super
+          end
         ensure
           @held&.close if closed?
         end
@@ -360,6 +370,32 @@ module Heddle
 
         def goodbye = "X\0\0\0\x04" # Terminate
 
+        def begin_server_deadlines
+          refused = server_deadlines_refused
+          complete = !refused
+          return if complete
+
+          raise LoginFailed, "#{description} has no statement_timeout, by which server_deadlines: stops statements: " \
+            "#{refused.message}"
+        ensure
+          close_silently unless complete
+        end
+
+        # Has the server get the caller's time with each statement.
+        #
+        # @return [ServerError, nil] why it cannot
+        def server_deadlines_refused
+          own = @protocol.run_own(OWN_TIMEOUT, [])
+          return own if own.is_a?(ServerError)
+
+          # A pooler may run each transaction in another session.
+          setter = @protocol.prepare(Protocol::STATEMENT_TIMEOUT) unless @login.pooled?
+          return setter if setter.is_a?(ServerError)
+
+          @protocol.enable_statement_timeout(@own_timeout = Integer(own.rows.dig(0, 0)), setter)
+          nil
+        end
+
         def stop_query
           Cancel.send(@login) if cancels?
         end
@@ -375,6 +411,16 @@ module Heddle
           close_silently unless stopped
         end
 
+        # The server stops the statement by itself, as late as the caller's wait has ended.
+        #
+        # @return [Boolean] whether it has, so that the connection goes on
+        def read_rest
+          Cancel.in_own_time do
+            Heddle.deadline(LAST_ANSWER) { @protocol.finish_reply }
+            true
+          end
+        end
+
         # Between two requests the server says nothing else, except that it ends the connection.
         def read_error
           error = @protocol.read_message
@@ -386,6 +432,8 @@ module Heddle
 
         # What the statement may leave in the session.
         def record_effects(sql, kind)
+          # It may have closed the statement that sets the timeout.
+          @protocol.enable_statement_timeout(@own_timeout, nil) if kind == :other && @options[:server_deadlines]
           return @touched = true if kind == :session || kind == :other || @protocol.sets_config?(sql)
           return @touched = true if kind == :commit && @protocol.statements(sql) > 1
 

@@ -82,7 +82,7 @@ module Heddle
           load_balance_hosts: word(:disable, :random), application_name: :text, fallback_application_name: :text,
           client_encoding: method(:client_encoding), gssencmode: method(:gssencmode), options: :text,
           search_path: :text,
-          parameters: method(:parameters), time_zone: :time_zone, kill_queries: :boolean
+          parameters: method(:parameters), time_zone: :time_zone, kill_queries: :boolean, server_deadlines: :boolean
         }.freeze
       end
       private_constant :OptionChecks

@@ -9,8 +9,8 @@ module Sequel
   # writes the statements, begins and ends the transactions, and owns the pool.
   module HeddleAdapter
     # Heddle's options that Sequel.connect takes under the same names, for every database.
-    OPTIONS = %i[host port user password database socket tls connect_timeout kill_queries statement_cache
-      statement_cache_size init].freeze
+    OPTIONS = %i[host port user password database socket tls connect_timeout kill_queries server_deadlines
+      statement_cache statement_cache_size init].freeze
     # Sequel's classes for Heddle's errors.
     ERRORS = {
       ::Heddle::DB::UniqueViolation => UniqueConstraintViolation,
