@@ -5,6 +5,7 @@ require_relative "core/required_gem"
 Heddle::RequiredGem.load("active_job", "heddle/active_job", "activejob, 7.1 or later")
 require_relative "active_record"
 require_relative "jobs/limits"
+require_relative "jobs/send_deadline"
 require_relative "jobs/within_callbacks"
 
 module Heddle
@@ -14,7 +15,7 @@ module Heddle
   #   require "heddle/active_job"
   #
   #   class FetchJob < ApplicationJob
-  #     heddle_deadline 30                                            # seconds, for all that the job waits for
+  #     heddle_deadline 30, inherit: true                             # seconds, for all that the job waits for
   #     heddle_limit "api.example", concurrent: 20, per_second: 50    # in all processes together
   #     retry_on Heddle::DeadlineExceeded, wait: 10
   #   end
@@ -24,6 +25,11 @@ module Heddle
   # it, and run after the deadline has ended. The deadline includes `perform`, and the wait for its limits. It includes
   # neither the callbacks of the job, which may have to clean up, nor the look-up of records that are its arguments.
   #
+  # With <tt>inherit: true</tt> a job that is enqueued within a deadline ({Heddle.deadline}, {Rack::Deadline}) has at
+  # most what is left of that when it runs, in whichever process: its payload has the end as Unix time, so the machines'
+  # clocks should agree. A job that comes too late fails with {DeadlineExceeded} without a call of `perform`. Its
+  # retries have the same end. Jobs for later (`wait:`, `wait_until:`) inherit nothing.
+  #
   # Its queue adapter +:heddle+ is that of Rails' `:async`, with tasks in place of threads.
   module ActiveJobSupport
     include JobLimits
@@ -31,21 +37,24 @@ module Heddle
     # Gives each job of this class and its subclasses that many seconds; nil removes the limit of a superclass.
     #
     # @param seconds [Numeric, nil]
+    # @param inherit [Boolean] whether the deadline around the code that enqueues a job binds the job, too
     # @return [void]
     # @raise [TypeError, ArgumentError] for anything but a number of seconds above 0
-    def heddle_deadline(seconds)
+    def heddle_deadline(seconds = nil, inherit: false)
       unless seconds.nil? || seconds.is_a?(Numeric) || seconds.is_a?(ActiveSupport::Duration)
         raise TypeError, "heddle_deadline takes a number of seconds, not #{seconds.inspect}"
       end
       raise ArgumentError, "heddle_deadline must be more than 0 seconds, not #{seconds}" if seconds && seconds <= 0
 
       self.heddle_deadline_seconds = seconds&.to_f
+      self.heddle_deadline_inherited = inherit
       nil
     end
 
     # @api private
     def self.extended(base)
-      base.class_attribute(:heddle_deadline_seconds, instance_accessor: false)
+      base.class_attribute(:heddle_deadline_seconds, :heddle_deadline_inherited, instance_accessor: false)
+      base.prepend(Jobs::SendDeadline)
       base.prepend(Jobs::WithinCallbacks)
     end
   end

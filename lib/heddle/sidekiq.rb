@@ -25,7 +25,8 @@ module Heddle
   #
   # It also gives jobs a deadline, in capsules with fibers and with threads: <tt>sidekiq_options deadline: 30</tt>. When
   # the 30 seconds are over, each wait of +perform+ fails with {DeadlineExceeded}, and Sidekiq retries the job by its
-  # usual rules. A line in a job class keeps its jobs within a {Limit}, in all processes together:
+  # usual rules. With <tt>inherit_deadline: true</tt>, a job that is pushed within a deadline has at most what is left
+  # of that. A line in a job class keeps its jobs within a {Limit}, in all processes together:
   # <tt>heddle_limit "api.example", concurrent: 20, per_second: 50</tt>.
   #
   # Needs Sidekiq 7.3 or later.
@@ -34,7 +35,7 @@ module Heddle
     ::Sidekiq::Config.include(Settings::OfConfig)
     ::Sidekiq::Config.prepend(Settings::OfSubTasks)
     ::Sidekiq::Capsule.prepend(Settings::OfCapsule)
-    ::Sidekiq.configure_server { |config| Settings.add_deadlines(config) }
+    Settings.add_deadlines(::Sidekiq.default_configuration)
     if defined?(::ActiveSupport) && ::ActiveSupport.respond_to?(:on_load)
       ::ActiveSupport.on_load(:active_job) { prepend(Jobs::WithinCallbacks) }
     end

@@ -39,6 +39,16 @@ class ActiveJobTest < Minitest::Test
     before_enqueue { SEEN << Heddle.remaining } # the retry is outside of the deadline
   end
 
+  class InheritingJob < BaseJob
+    heddle_deadline 300, inherit: true
+
+    def perform = SEEN << Heddle.remaining
+  end
+
+  class RetriedInheritingJob < InheritingJob
+    retry_on(Heddle::DeadlineExceeded, attempts: 3, wait: 0) { |job, error| SEEN << [job.executions, error.message] }
+  end
+
   class PatientJob < LateJob
     heddle_deadline nil
 
@@ -162,6 +172,33 @@ class ActiveJobTest < Minitest::Test
     assert_equal [:ensure, [:cleaned, nil]], rest.drop(1)
   end
 
+  # Through the payload, as in another process.
+  def test_a_job_has_what_is_left_of_the_deadline_of_whoever_enqueues_it
+    payload = Heddle.deadline(60) { JSON.parse(JSON.generate(InheritingJob.new.serialize)) }
+    assert_in_delta Time.now.to_f + 60, payload["heddle_deadline_at"], 5
+    ActiveJob::Base.execute(payload)
+    assert_in_delta 60, SEEN.pop, 10
+    retried = Heddle.deadline(90) { ActiveJob::Base.deserialize(payload).serialize }
+    assert_equal payload["heddle_deadline_at"], retried["heddle_deadline_at"]
+    refute InheritingJob.new.serialize.key?("heddle_deadline_at")
+    Heddle.deadline(60) do
+      refute PatientJob.new.serialize.key?("heddle_deadline_at")
+      refute InheritingJob.new.set(wait: 600).serialize.key?("heddle_deadline_at"), "nobody waits for it"
+    end
+    Heddle.deadline(60) { InheritingJob.perform_later }
+    assert_in_delta 60, SEEN.pop, 10
+  end
+
+  def test_a_job_that_comes_after_the_deadline_of_whoever_enqueued_it
+    RetriedInheritingJob.queue_adapter = @adapter = ActiveJob::QueueAdapters::HeddleAdapter.new
+    payload = Heddle.deadline(60) { RetriedInheritingJob.new.serialize }
+    ActiveJob::Base.execute(payload.merge("heddle_deadline_at" => Time.now.to_f - 2))
+    executions, message = SEEN.pop
+    assert_equal 3, executions
+    assert_match(/whoever enqueued this job passed 2\.\d+ s before the job began/, message)
+    assert_empty SEEN
+  end
+
   # Sidekiq's own options, in a class of ActiveJob.
   def test_a_deadline_of_sidekiqs
     require "heddle/sidekiq"
@@ -175,6 +212,9 @@ class ActiveJobTest < Minitest::Test
     first, *others = rest
     assert_in_delta 60, first, 5
     assert_equal [:after_perform, nil, :after_perform], others, "the second job has no deadline"
+    inherited = {"wrapped" => "X", "deadline_at" => Time.now.to_f + 60}
+    Heddle::SidekiqSupport::JobDeadline.within(nil, inherited) { PatientJob.perform_now }
+    assert_in_delta 60, SEEN.pop, 5
   end
 
   # As Rails' :async does.

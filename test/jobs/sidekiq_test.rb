@@ -89,6 +89,29 @@ class SidekiqTest < Minitest::Test
     assert_match(/0\.2 s/, hasty.first.item["error_message"])
   end
 
+  def test_a_job_has_what_is_left_of_the_deadline_of_whoever_pushes_it
+    %w[default threads].each do |queue|
+      Heddle.deadline(60) { push("InheritingJob", [["in #{queue}"]], queue: queue) }
+      left = wait_until(what: "the job") { list("left in #{queue}").first }
+      assert_in_delta 50, Float(left), 10
+    end
+    push("InheritingJob", [["without"]])
+    assert_in_delta 300, Float(wait_until(what: "the job") { list("left without").first }), 20
+    Heddle.deadline(60) { InheritingJob.perform_in(1, "later") }
+    assert_in_delta 300, Float(wait_until(what: "the job for later") { list("left later").first }), 20
+  end
+
+  # Its retries have the same end: they fail at once, until it is dead.
+  def test_a_job_that_comes_after_the_deadline_of_whoever_pushed_it
+    Heddle.deadline(1) { push("InheritingJob", [["late"]]) }
+    died = wait_until(what: "the dead job") { Sidekiq::DeadSet.new.find { |job| job.klass == "InheritingJob" } }
+    assert_equal "Heddle::DeadlineExceeded", died.item["error_class"]
+    assert_match(/deadline of whoever enqueued this job passed \d+\.\d+ s before the job began/,
+      died.item["error_message"])
+    assert_equal 1, list("left late").size
+    assert_operator Float(list("left late").first), :<=, 1
+  end
+
   def test_jobs_of_fibers_and_threads_share_a_limit
     push("LimitedJob", Array.new(10) { [] })
     push("LimitedJob", Array.new(3) { [] }, queue: "threads")

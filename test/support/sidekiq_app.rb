@@ -86,6 +86,19 @@ class HastyJob
   def perform = sleep(30)
 end
 
+# Has what is left of the deadline of whoever pushes it.
+class InheritingJob
+  include Sidekiq::Job
+
+  sidekiq_options deadline: 300, inherit_deadline: true, retry: 1
+  sidekiq_retry_in { 1 }
+
+  def perform(id)
+    Sidekiq.redis { |redis| redis.call("RPUSH", "left #{id}", Heddle.remaining) }
+    sleep(300) if id == "late"
+  end
+end
+
 # Two at a time in all processes.
 class LimitedJob
   include Sidekiq::Job

@@ -1,12 +1,14 @@
 # frozen_string_literal: true
 
+require_relative "../jobs/inherited_deadline"
 require_relative "../jobs/limits"
 require_relative "../jobs/within_callbacks"
 
 module Heddle
   module SidekiqSupport
     # Extends a chain of server middleware: gives +perform+ the seconds of <tt>sidekiq_options deadline: 30</tt> for all
-    # of its waits, and the limits of its class (`heddle_limit`); the wait for these is one of them.
+    # of its waits, or what is left of the deadline that the job inherited ({SendDeadline}), and the limits of its class
+    # (`heddle_limit`); the wait for these is one of them.
     #
     # Within all middleware, whenever it was added: clean-up there, as of locks in Redis, is not ended by the deadline.
     #
@@ -14,10 +16,10 @@ module Heddle
     module JobDeadline
       # @return [Object] the block's value
       def self.within(instance, job, &block)
-        seconds = seconds(job["deadline"])
-        return Jobs::WithinCallbacks.hand(seconds, &block) if job["wrapped"] && active_job?
+        seconds, at = seconds(job["deadline"]), job["deadline_at"]
+        return Jobs::WithinCallbacks.hand(seconds, at, &block) if job["wrapped"] && active_job?
 
-        Heddle.deadline(seconds) { JobLimits.within(instance.class, &block) }
+        Jobs::InheritedDeadline.within(seconds, at) { JobLimits.within(instance.class, &block) }
       end
 
       # Whether jobs of ActiveJob see to their deadlines themselves.

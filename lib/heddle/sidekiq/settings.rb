@@ -3,6 +3,7 @@
 require "sidekiq/capsule"
 require "sidekiq/config"
 require_relative "job_deadline"
+require_relative "send_deadline"
 require_relative "shared_connections"
 
 module Heddle
@@ -17,6 +18,7 @@ module Heddle
 
       # @api private
       def self.add_deadlines(config)
+        config.client_middleware { |chain| chain.add(SendDeadline) }
         config.server_middleware { |chain| chain.extend(JobDeadline) }
       end
 
