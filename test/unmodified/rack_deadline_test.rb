@@ -6,6 +6,8 @@ require "heddle/deadline_header"
 require "logger"
 require "net/http"
 require "puma"
+require "rack"
+require "rack/timeout/base"
 require "puma/server"
 require "puma/log_writer"
 
@@ -201,6 +203,21 @@ class RackDeadlineTest < Minitest::Test
         assert_equal "77", get["Request-Timeout"]
       end
     end
+  end
+
+  # On either side of it.
+  def test_rack_timeout_is_named_once
+    ended = ->(_) { [200, {}, ["in time"]] }
+    [->(app) { Heddle::Rack::Deadline.new(Rack::Timeout.new(app), 5) },
+      ->(app) { Rack::Timeout.new(Heddle::Rack::Deadline.new(app, 5)) }].each do |stack|
+      app = stack.call(ended)
+      lines = StringIO.new
+      3.times { assert_equal 200, app.call("PATH_INFO" => "/a", "rack.errors" => lines).first }
+      assert_equal 1, lines.string.scan("rack-timeout raises in a thread").size, lines.string
+    end
+    lines = StringIO.new
+    assert_equal 200, Heddle::Rack::Deadline.new(ended, 5).call("PATH_INFO" => "/a", "rack.errors" => lines).first
+    assert_empty lines.string
   end
 
   def test_invalid_times

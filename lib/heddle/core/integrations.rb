@@ -6,11 +6,16 @@ module Heddle
   #
   # @api private
   module Integrations
+    # What is loaded may start a loop itself: each is noted before.
     def self.load
-      return if @active_record || !defined?(::ActiveSupport)
-
-      @active_record = true
-      require_relative "../active_record"
+      if defined?(::ActiveSupport) && !@active_record
+        @active_record = true
+        require_relative "../active_record"
+      end
+      if defined?(::OpenTelemetry::Context) && !@opentelemetry
+        @opentelemetry = true
+        require_relative "../opentelemetry"
+      end
     end
   end
   private_constant :Integrations

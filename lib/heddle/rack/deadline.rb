@@ -12,8 +12,8 @@ module Heddle
     #
     # The deadline covers what the application does until it returns its response, its tasks included. It does not cover
     # a body that the server reads, or a task writes, afterwards: an application that streams calls {Heddle.deadline}
-    # there. Requests for another protocol (+Upgrade+, as of WebSocket) and for a stream of events
-    # (<tt>Accept: text/event-stream</tt>) have no deadline.
+    # there. The gem rack-timeout beside it is named in the same log, once. Requests for another protocol (+Upgrade+, as
+    # of WebSocket) and for a stream of events (<tt>Accept: text/event-stream</tt>) have no deadline.
     #
     # @example config.ru
     #   require "heddle/rack/deadline"
@@ -22,6 +22,10 @@ module Heddle
     # @example whoever asks may ask for less
     #   use Heddle::Rack::Deadline, 30, headers: true, except: ->(env) { env["PATH_INFO"].start_with?("/exports/") }
     class Deadline
+      # What rack-timeout leaves in the environment of each request.
+      RACK_TIMEOUT = "rack-timeout.info"
+      private_constant :RACK_TIMEOUT
+
       # @param app [#call] the application
       # @param seconds [Numeric] the most that a request may take, greater than 0
       # @param headers [Boolean] whether a header of the request makes the time shorter: +Request-Timeout+ (seconds),
@@ -72,6 +76,17 @@ module Heddle
           "(#{error.backtrace&.first})")
         [503, {"content-type" => "text/plain", "retry-after" => @seconds.ceil.to_s},
           ["This request took longer than #{seconds} s.\n"]]
+      ensure
+        warn_of_rack_timeout(env) if env.key?(RACK_TIMEOUT) && !@warned
+      end
+
+      # In a Rails application its checks say so at the boot.
+      def warn_of_rack_timeout(env)
+        @warned = true
+        return if defined?(Heddle::Rails)
+
+        log(env, "heddle: rack-timeout raises in a thread, wherever it is, and with it in all tasks of the thread: " \
+          "remove it where Heddle::Rack::Deadline is used")
       end
 
       # Many libraries give back what a request holds when its body is closed.
