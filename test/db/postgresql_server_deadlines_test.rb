@@ -165,6 +165,24 @@ class PostgreSQLServerDeadlinesTest < Minitest::Test
     assert_equal "150ms", own_timeout
   end
 
+  def test_a_limit_that_the_program_sets_is_replaced_within_a_deadline
+    connect(timeout: nil)
+    @db.query("set statement_timeout = '100ms'")
+    Heddle.deadline(20) { @db.query("select pg_sleep(0.2)") }
+    assert_raises(DB::QueryCanceled) { @db.query("select pg_sleep(30)") }
+  end
+
+  def test_sequel
+    require "sequel"
+    db = Sequel.connect(postgresql.url.sub("postgresql", "heddle-postgresql"), server_deadlines: true,
+      kill_queries: false, keep_reference: false)
+    session = db.get(Sequel.lit("pg_backend_pid()"))
+    2.times { assert_late { db.get(Sequel.lit("pg_sleep(30)")) } }
+    assert_equal session, db.get(Sequel.lit("pg_backend_pid()"))
+  ensure
+    db&.disconnect
+  end
+
   # ---- statements that must be first or alone in their transaction
 
   def test_statements_that_take_no_company
