@@ -47,6 +47,19 @@ class AddressNamesTest < Minitest::Test
     assert_equal 6, stock.lines.size
   end
 
+  # Servers ask for the address of each client.
+  def test_addresses_without_names_take_rubys_own_way
+    Heddle.run do
+      TCPServer.open("127.0.0.1", 0) do |server|
+        TCPSocket.open("127.0.0.1", server.addr[1]) do |client|
+          def client.remote_address = raise("asked for what only a name needs")
+          assert_equal "127.0.0.1", client.peeraddr(false).last
+          assert_raises(RuntimeError) { client.peeraddr(true) }
+        end
+      end
+    end
+  end
+
   def test_peers
     network = dead_network(zone: {"127.0.0.1" => {"ptr" => "never.asked"}}, hosts: {"127.0.0.1" => ["here"]})
     program = <<~RUBY

@@ -39,23 +39,25 @@ module Heddle
       # For IPSocket: looks names up by default only if do_not_reverse_lookup is false.
       module Peers
         def addr(reverse_lookup = nil)
-          AddressNames.named(self, local_address, reverse_lookup) { |numeric| super(numeric) }
+          AddressNames.named(self, :local_address, reverse_lookup) { |numeric| super(numeric) }
         end
 
         def peeraddr(reverse_lookup = nil)
-          AddressNames.named(self, remote_address, reverse_lookup) { |numeric| super(numeric) }
+          AddressNames.named(self, :remote_address, reverse_lookup) { |numeric| super(numeric) }
         end
       end
 
       # The result of IPSocket#addr and #peeraddr, with the name in place of the number if wanted and known.
-      def self.named(socket, address, wanted)
+      #
+      # @param whose [Symbol] the method of the socket that tells the address
+      def self.named(socket, whose, wanted)
         scheduler = Fiber.current_scheduler
         reverse = wanted.nil? ? !socket.do_not_reverse_lookup : [true, :hostname].include?(wanted)
         return yield(wanted) unless reverse && scheduler.is_a?(Loop)
 
         answer = yield(:numeric)
         begin
-          answer[2] = scheduler.address_name(address.to_sockaddr, 0).first
+          answer[2] = scheduler.address_name(socket.public_send(whose).to_sockaddr, 0).first
         rescue SocketError
           nil # Ruby leaves the number, too
         end
