@@ -254,6 +254,11 @@ module Heddle
     end
 
     # @api private
+    def short_of_fibers(error)
+      log(WARN, error)
+    end
+
+    # @api private
     def thread_failed(error)
       log(ERROR, error)
     end

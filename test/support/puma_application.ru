@@ -29,11 +29,23 @@ class Application
 
   def computes(_, query)
     File.write("computes", "")
-    finish = now + query.fetch("seconds").to_f
-    nil while now < finish
+    compute(query.fetch("seconds").to_f)
     text("computed")
   ensure
     File.write("computed", $!.class.to_s)
+  end
+
+  # Leaves the process that many memory maps: a mapping of which every other page may be read is a map for each page.
+  def fills(_, query)
+    require "fiddle"
+    void, long, int = Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, Fiddle::TYPE_INT
+    mmap = Fiddle::Function.new(Fiddle::Handle::DEFAULT["mmap"], [void, long, int, int, int, long], void)
+    mprotect = Fiddle::Function.new(Fiddle::Handle::DEFAULT["mprotect"], [void, long, int], int)
+    maps = File.foreach("/proc/self/maps").count + query["left"].to_i
+    pairs = (File.read("/proc/sys/vm/max_map_count").to_i - maps) / 2
+    first = mmap.call(nil, 8192 * pairs, 0, 0x4022, -1, 0) # PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+    pairs.times { |pair| mprotect.call(first + 8192 * pair, 4096, 1) }
+    text("filled")
   end
 
   # Blocks the thread: Ruby asks no scheduler.

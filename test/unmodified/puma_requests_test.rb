@@ -293,6 +293,19 @@ class PumaRequestsTest < Minitest::Test
     end
   end
 
+  # Requests for which the system has no fiber wait until others end.
+  def test_the_memory_map_limit_is_named_and_loses_no_request
+    PumaProcess.run(threads: 1) do |puma|
+      assert_equal "filled", puma.get("/fills?left=80").body
+      held = hold(puma, 100, began: 5)
+      wait_until(what: "the report") { puma.written.include?("vm.max_map_count") }
+      assert_match(/^heddle: requests wait for the end of others: cannot start another fiber/, puma.written)
+      let_go(puma)
+      assert_equal Array.new(100) { |id| "held #{id}" }, held.map(&:value)
+      assert_equal "200", puma.get("/waits").code
+    end
+  end
+
   def test_a_request_kills_the_thread
     PumaProcess.run(fibers: 10) do |puma|
       held = in_background { puma.get("/held?id=1").code }

@@ -8,7 +8,8 @@ module Heddle
   #
   # Of its owner it expects `name`, `grace` and `idletime`; `take`, `give_back` and `dismiss?`, for the dispatcher;
   # `perform`, which a task calls with the work, `failed`, for an error of that, and `attend?`, whether the dispatcher
-  # is to look for work then; `thread_failed` and `thread_ended`, at the end.
+  # is to look for work then; `short_of_fibers`, when work has to wait for a fiber; `thread_failed` and `thread_ended`,
+  # at the end.
   #
   # `running` and `completed` are changed in the thread itself; other threads only read them.
   #
@@ -16,7 +17,9 @@ module Heddle
   class LoopThread
     # Leaves the dispatcher, so that its run cancels the tasks.
     Killed = Class.new(StandardError)
-    private_constant :Killed
+    # Seconds between two reports that work has to wait for a fiber.
+    REPORTS = 60
+    private_constant :Killed, :REPORTS
 
     # @return [Integer] pieces of work that were taken and have not ended
     attr_reader :running
@@ -100,7 +103,8 @@ module Heddle
             started = true
             perform(work)
           end
-        rescue LimitReached
+        rescue LimitReached => error
+          report(error)
           # There is no memory for another fiber: the next task takes the fiber of one that ends.
           return if @running > 1
 
@@ -110,6 +114,15 @@ module Heddle
           @owner.give_back(self, work) unless started
         end
       end
+    end
+
+    # The next piece of work finds no fiber either.
+    def report(error)
+      now = Clock.now
+      return if @reported && now - @reported < REPORTS
+
+      @reported = now
+      @owner.short_of_fibers(error)
     end
 
     def perform(work)

@@ -186,6 +186,10 @@ module Heddle
         $stderr.write("Error reached top of thread-pool: #{error.message} (#{error.class})\n")
       end
 
+      def short_of_fibers(error)
+        $stderr.write("heddle: requests wait for the end of others: #{error.message}\n")
+      end
+
       def thread_failed(error)
         $stderr.write("heddle: the requests of a thread were cancelled: #{error.full_message(highlight: false)}\n")
       end
