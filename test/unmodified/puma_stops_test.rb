@@ -33,7 +33,8 @@ class PumaStopsTest < Minitest::Test
     PumaProcess.run("shutdown_debug true") do |puma|
       held = hold(puma, 1)
       puma.signal(:TERM)
-      wait_until(what: "the report") { puma.written.include?("config.ru") }
+      wait_until(what: "the report") { puma.written.match?(/: Shutdown initiated: the tasks\n.*config\.ru/m) }
+      assert_includes puma.written, "=== Begin thread backtrace dump ==="
       let_go(puma)
       assert_equal ["held 0"], held.map(&:value)
     end

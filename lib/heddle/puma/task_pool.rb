@@ -14,7 +14,6 @@ module Heddle
     #
     # @api private
     class TaskPool < ::Puma::ThreadPool
-      ForceShutdown = ::Puma::ThreadPool::ForceShutdown
       # Seconds for tasks that are cancelled, of a request or left behind by one, before their thread is killed.
       GRACE = 1
       # Seconds for which a connection is left to other processes while no loop begins the one before. The thread that
@@ -33,7 +32,7 @@ module Heddle
         def marked_as_io_thread? = false
       end
       PROCESSOR = Processor.new.freeze
-      private_constant :ForceShutdown, :GRACE, :STUCK, :SLICE, :INTERVAL, :Processor, :PROCESSOR
+      private_constant :GRACE, :STUCK, :SLICE, :INTERVAL, :Processor, :PROCESSOR
 
       # @return [String] of the tasks
       attr_reader :name
@@ -50,7 +49,7 @@ module Heddle
         Compatibility.check_state(self)
         @passes_processor = block.arity == 2 # since Puma 8
         @delay = options[:wait_for_less_busy_worker] if (options[:workers] || 0) > 1
-        @shutdown_debug = options[:shutdown_debug] # before version 8, Puma's server alone has it
+        @shutdown_debug = options[:shutdown_debug] # until Puma 7, its server alone has it
         @stall = options[:heddle_stall]
         @log = options[:log_writer]
         with_mutex { options[:heddle_threads].times { start_loop } }
@@ -118,14 +117,15 @@ module Heddle
           [@auto_trim, @reaper].each { |automaton| automaton&.stop }
           @loops.each(&:wake).dup
         end
-        dump_tasks("begins") if @shutdown_debug == true
+        shutdown_debug("Shutdown initiated") if @shutdown_debug == true
         return loops.each { |loop| loop.thread.join } if timeout == -1
         return if joined?(loops, timeout)
 
-        dump_tasks("waits no longer") if @shutdown_debug == :on_force
+        shutdown_debug("Shutdown timeout exceeded") if @shutdown_debug == :on_force
         force_shutdown
         return if joined?(loops, @shutdown_grace_time) { interrupt_computing(loops) }
 
+        shutdown_debug("Shutdown grace timeout exceeded") if @shutdown_debug == :on_force
         loops.each(&:kill)
         return if joined?(loops, GRACE)
 
@@ -278,9 +278,10 @@ module Heddle
         true
       end
 
-      # For Puma's option shutdown_debug.
-      def dump_tasks(what)
-        $stdout.puts "#{Process.pid}: the shutdown #{what}, with these tasks:"
+      # Since Puma 8 its pool lists the threads.
+      def shutdown_debug(message)
+        super if defined?(super)
+        $stdout.puts "#{Process.pid}: #{message}: the tasks"
         Heddle.dump($stdout)
       end
 
