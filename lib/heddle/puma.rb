@@ -12,7 +12,6 @@ module Heddle
   # Runs each request of Puma as a task: hundreds at once in one thread. `config/puma.rb`:
   #
   #   plugin :heddle
-  #   heddle fibers: 200
   #   threads 1, 1
   #
   # Puma's own pool of threads has one method that makes a thread, and one that ends them. {TaskPool} inherits from it

@@ -72,10 +72,7 @@ class SnippetsTest < Minitest::Test
   RUBY
 
   PUMA = <<~RUBY
-    require "heddle/puma"
-    extend Heddle::PumaSupport::Settings::OfDSL
-    @options = {}
-    def plugin(*) = nil
+    def plugin(name) = @plugin = name
     def threads(*) = nil
     def workers(*) = nil
     def preload_app! = nil
@@ -212,7 +209,7 @@ class SnippetsTest < Minitest::Test
     "memcached: Instead of dalli 1" => Reader.new(%(require "heddle"), "", "1\n"),
     "puma: Streams 1" => Reader.new(STREAM, "EventsController.new.index", "one\ntwo\nclosed\n"),
     "puma: Rails on Puma 1" =>
-      Reader.new(RAILS + PUMA, "p @options[:heddle_fibers], config.active_support.isolation_level", "200\n:fiber\n"),
+      Reader.new(RAILS + PUMA, "p @plugin, config.active_support.isolation_level", ":heddle\n:fiber\n"),
     "memcached: Rails 1" => Reader.new(RAILS, <<~AFTER, "2\n"),
       store = ActiveSupport::Cache.lookup_store(*config.cache_store); store.write("two", 2); p store.read("two")
     AFTER

@@ -11,6 +11,16 @@ class Application
 
   def index(_, _) = text("on #{Fiber.scheduler.class} #{Process.pid}")
 
+  # Computes until there is a file.
+  def works(_, query)
+    File.write("works", "")
+    until File.exist?("go")
+      compute(0.003)
+      sleep(0) if query["turns"]
+    end
+    text(Process.pid.to_s)
+  end
+
   # Waits several times, and answers with what it has kept in a local of its fiber, and who has been there before.
   def waits(_, query)
     File.write(query["mark"], "#{query["id"]}\n", mode: "a") if query["mark"]
@@ -159,6 +169,11 @@ class Application
   end
 
   private
+
+  def compute(seconds)
+    finish = now + seconds
+    nil while now < finish
+  end
 
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 

@@ -9,12 +9,12 @@ class PumaProcess < WebProcess
   CONTROL = ["--control-url", "unix://control", "--control-token", "none", "--state", "state"].freeze
 
   # @param configuration [String] lines of config/puma.rb behind those that each has
-  # @param fibers [Integer]
+  # @param fibers [Integer, nil] nil to say nothing of them
   # @param threads [Integer, nil] nil to say nothing of them
   # @param bind [String]
   def initialize(configuration = "", fibers: 200, threads: nil, bind: "tcp://127.0.0.1:PORT", files: {},
     environment: {}, **options)
-    lines = ["plugin :heddle", "heddle fibers: #{fibers}", ("threads #{threads}, #{threads}" if threads),
+    lines = ["plugin :heddle", ("heddle fibers: #{fibers}" if fibers), ("threads #{threads}, #{threads}" if threads),
       "bind '#{bind}'", "environment 'production'", "tag ''", configuration]
     super([Gem.bin_path("puma", "puma"), "-C", "puma.rb", *CONTROL, "config.ru"],
       files: {"config.ru" => APPLICATION, "puma.rb" => lines.compact.join("\n"), **files},

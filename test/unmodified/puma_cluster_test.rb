@@ -26,6 +26,23 @@ class PumaClusterTest < Minitest::Test
     end
   end
 
+  # A request that computes, and lets others of its process run now and then, or not.
+  def test_connections_go_to_the_worker_that_does_not_compute
+    [true, false].each do |turns|
+      cluster do |puma|
+        computing = in_background { puma.get("/works#{"?turns=1" if turns}").body.to_i }
+        wait_until(what: "the request") { File.exist?(file(puma, "works")) }
+        others = Array.new(40) do
+          sleep(0.005)
+          in_background { puma.get("/").body[/\d+/].to_i }
+        end
+        wait_until(what: "the answers") { others.count(&:alive?) <= 4 }
+        let_go(puma)
+        assert_operator others.map(&:value).count(computing.value), :<=, 4
+      end
+    end
+  end
+
   # A loop that a C library blocks begins no request. Hardly more connections wait for that than the one that Puma has
   # accepted before it could know.
   def test_connections_go_to_the_worker_whose_loop_runs

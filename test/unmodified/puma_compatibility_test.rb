@@ -48,10 +48,6 @@ class PumaCompatibilityTest < Minitest::Test
     pool&.shutdown(-1)
   end
 
-  def test_a_configuration_without_the_line_is_refused
-    assert_includes failed_start("plugin :heddle"), "plugin :heddle needs the line `heddle fibers: 200` in config/puma"
-  end
-
   def test_wrong_numbers
     {"fibers: 0" => "fibers must be an Integer of 1 or more, not 0",
      "fibers: 'x'" => "fibers must be an Integer of 1 or more, not \"x\"",

@@ -35,6 +35,24 @@ class PumaPoolTest < Minitest::Test
     end
   end
 
+  # A request begins behind all that are ready: so few are under way where the processor is busy, whatever the limit.
+  # Otherwise all would, and each take as long as all together.
+  def test_a_busy_loop_begins_no_more_than_it_can_serve
+    with_pool do |pool|
+      under_way = most = 0
+      ended = Thread::Queue.new
+      work = lambda do
+        most = [most, under_way += 1].max
+        3.times { sleep(0) } # ready, but behind the others
+        under_way -= 1
+        ended << true
+      end
+      100.times { pool << work }
+      100.times { ended.pop }
+      assert_operator most, :<, 20
+    end
+  end
+
   # Otherwise each step of those that accept connections and read requests would take a time slice of Ruby's, which is
   # a hundred pieces of this work.
   def test_a_loop_that_always_computes_lets_other_threads_go_on
@@ -42,8 +60,7 @@ class PumaPoolTest < Minitest::Test
       stop = false
       done = 0
       work = lambda do
-        finish = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + 0.001
-        nil while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < finish
+        compute(0.001)
         done += 1
         pool << work unless stop
       end
@@ -108,6 +125,11 @@ class PumaPoolTest < Minitest::Test
   end
 
   private
+
+  def compute(seconds)
+    finish = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + seconds
+    nil while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < finish
+  end
 
   # Puma 7 has the hooks in Hashes.
   def hook(&block) = (Puma::Const::VERSION < "7") ? block : {block: block}

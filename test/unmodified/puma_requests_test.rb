@@ -5,7 +5,7 @@ require "support/certificates"
 require "support/loop_helpers"
 require "support/puma_load"
 require "support/puma_process"
-require "heddle"
+require "heddle/puma"
 
 runs_on rubies: :ends, also: %i[oldest_puma]
 
@@ -31,6 +31,14 @@ class PumaRequestsTest < Minitest::Test
   def test_a_request_is_a_task
     assert_match(/\Aon Heddle::Scheduler \d+\z/, puma.get("/").body)
     assert_equal "Puma::Server", puma.get("/server").body
+  end
+
+  def test_a_configuration_without_numbers
+    PumaProcess.run(fibers: nil) do |puma|
+      assert_match(/\Aon Heddle::Scheduler /, puma.get("/").body)
+      assert_equal Heddle::PumaSupport::Settings::FIBERS, puma.stats["max_threads"]
+      assert_includes puma.written, "up to 200 requests at once, as tasks on 1 thread"
+    end
   end
 
   # One after another they take thirty seconds, and six on five threads.

@@ -11,7 +11,7 @@ module Heddle
     def write_settings
       initializer "heddle.rb", <<~RUBY
         # In the Gemfile: gem "heddle", require: "heddle/rails". Then bin/rails heddle:doctor says what is left to do.
-        # In config/puma.rb, for a fiber a request: plugin :heddle, heddle fibers: 200, threads 1, 1.
+        # In config/puma.rb, for a fiber a request: plugin :heddle, threads 1, 1.
         Rails.application.configure do
           config.heddle.net_http = true # less CPU for every HTTP call
           # config.heddle.keep_alive = {idle: 30} # sessions of Net::HTTP reuse connections of earlier ones

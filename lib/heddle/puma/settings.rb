@@ -4,25 +4,26 @@ module Heddle
   module PumaSupport
     # What `heddle` sets in Puma's configuration.
     module Settings
+      # @return [Integer] the most requests at once in a process
+      FIBERS = 200
       # @return [Numeric] seconds without a switch of fibers after which a request is reported
       STALL = 1
 
       # Methods of Puma::DSL, for `config/puma.rb`.
       module OfDSL
-        # Runs each request as a task, on Puma's threads: as many as `threads` says, and one if it says nothing. Write
-        # `plugin :heddle` above.
+        # Changes what `plugin :heddle` does: each request runs as a task, on Puma's threads, which are as many as
+        # `threads` says, and one if it says nothing. Write it below that line.
         #
         # @param fibers [Integer] the most requests at once, on all threads of a process together
         # @param stall [Numeric, nil] seconds: a request that computes for longer than this, so that no other request
         #   of its thread can run, is logged with its stack; nil for no such report
         # @return [void]
         # @raise [ArgumentError] for a number that is not positive
-        def heddle(fibers:, stall: STALL)
+        def heddle(fibers: FIBERS, stall: STALL)
           Settings.check("fibers", fibers, Integer)
           Settings.check("stall", stall, Numeric) unless stall.nil?
 
-          @options[:heddle_fibers] = fibers
-          @options[:heddle_stall] = stall
+          @options[:heddle] = {fibers: fibers, stall: stall}
         end
       end
 
@@ -34,9 +35,7 @@ module Heddle
         # @return [void]
         def apply(launcher)
           options = launcher.options
-          fibers = options[:heddle_fibers]
-          raise ArgumentError, "plugin :heddle needs the line `heddle fibers: 200` in config/puma.rb" unless fibers
-
+          fibers, options[:heddle_stall] = (options[:heddle] || DEFAULTS).values_at(:fibers, :stall)
           threads = options[:heddle_threads] = threads_of(options)
           options[:min_threads] = 0
           options[:max_threads] = fibers
@@ -64,8 +63,9 @@ module Heddle
         end
       end
 
+      DEFAULTS = {fibers: FIBERS, stall: STALL}.freeze
       PUMAS_DEFAULT = ::Puma::Configuration::DEFAULTS[:max_threads]
-      private_constant :PUMAS_DEFAULT
+      private_constant :DEFAULTS, :PUMAS_DEFAULT
     end
 
     # ActiveSupport keeps attributes of the current request by thread, unless it is told to keep them by fiber.
