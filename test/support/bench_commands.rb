@@ -12,6 +12,7 @@ module BenchCommands
   COMMANDS = FreshClone::COMMANDS.grep(/heddle bench/).freeze
   # A file with all of them would take three times as long as any other.
   OF_HTTP = /bench (?:delay|http|s3)/
+  OF_RAILS = /bench rails/
   OF_DATABASES = /bench (?:db|postgresql|sqlite|odbc|memcached|deadlines|stall|doctor)/
 
   # Options that make a bench quick, by how its command begins. The report has a line for the first of the models.
@@ -21,6 +22,7 @@ module BenchCommands
     "bench scheduler" => "--scale 0.01 --operations queue --models heddle",
     "bench executor" => "--scale 0.01 --operations empty --models heddle:10",
     "bench jobs" => "--scale 0.01 --jobs empty --models fibers:10",
+    "bench rails" => "--scale 0.01 --pages empty --models fibers",
     "bench async" => "--scale 0.01 --operations empty --models heddle",
     "bench deadline_cost" => "--scale 0.01 --models deadline",
     "bench stream" => "--scale 0.01 --models stream",
@@ -36,7 +38,7 @@ module BenchCommands
     "bench http" => "--size 1000 --models heddle"
   }.freeze
   # Libraries that bin/heddle does not install: it says that bin/setup --all does.
-  MORE_GEMS = /bench (?:s3|jobs|executor|deadlines|sqlite)/
+  MORE_GEMS = /bench (?:s3|jobs|rails|executor|deadlines|sqlite)/
 
   module ClassMethods
     # Defines a test for each command.

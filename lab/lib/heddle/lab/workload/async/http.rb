@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require "rbconfig"
-require "heddle/lab/affinity"
+require "heddle/lab/requests"
+require "heddle/lab/workload/falcon"
 
 module Heddle
   module Lab
@@ -9,10 +9,10 @@ module Heddle
       class Async < Workload
         # Requests by async-http to the load server, and to falcon from a process of its own.
         module HTTP
-          REQUESTS = File.expand_path("../../requests_main.rb", __dir__)
           HELLO = "hello world"
           CONNECTIONS = 16
-          private_constant :REQUESTS, :HELLO, :CONNECTIONS
+          private_constant :HELLO, :CONNECTIONS
+          include Falcon
 
           private
 
@@ -21,10 +21,7 @@ module Heddle
           def prepare_http
             case @params["operation"]
             when "client" then load_gem("async-http", "async/http")
-            when "falcon"
-              load_gem("falcon", "falcon/server")
-              require "async/http/endpoint"
-              require "protocol/rack"
+            when "falcon" then load_falcon
             end
             Gem.loaded_specs.values_at("async-http", "falcon").compact.map { |gem| "#{gem.name} #{gem.version}" }
           end
@@ -41,27 +38,15 @@ module Heddle
           end
 
           def measure_falcon(count)
-            @asker ||= serve
-            @asker.puts(count)
-            wrong = @asker.gets or raise "the process that makes the requests has ended"
-            raise "#{wrong.strip} of #{count} answers were wrong" unless wrong.to_i.zero?
-
+            @requests ||= serve
+            @requests.make(count)
             count
           end
 
           # Starts falcon in this process, and the process that makes its requests.
           def serve
-            app = ->(_) { [200, {"content-type" => "text/plain"}, [HELLO]] }
-            # falcon 0.51 calls it middleware.
-            name = ::Falcon::Server.respond_to?(:rack_middleware) ? :rack_middleware : :middleware
-            middleware = ::Falcon::Server.public_send(name, app, cache: false)
-            endpoint = ::Async::HTTP::Endpoint.parse("http://127.0.0.1:0").bound
-            port = endpoint.sockets.first.to_io.local_address.ip_port
-            server = ::Falcon::Server.new(middleware, endpoint,
-              protocol: ::Async::HTTP::Protocol::HTTP1, scheme: "http")
-            ::Async::Task.current.async(transient: true) { server.run } # runs until the measured task has ended
-            IO.popen([*Affinity.prefix(@params["server_core"]), RbConfig.ruby, "--disable=gems", REQUESTS, "127.0.0.1",
-              port.to_s, "/", HELLO, CONNECTIONS.to_s], "r+")
+            port = start_falcon(->(_) { [200, {"content-type" => "text/plain"}, [HELLO]] })
+            Requests.new("127.0.0.1", port, "/", HELLO, CONNECTIONS, core: @params["server_core"])
           end
         end
       end
