@@ -11,20 +11,25 @@ require_relative "../support/servers"
 class Peer
   FOLDER = File.expand_path("../../tmp/peers", __dir__)
   # Seconds for a suite, in which each test of it has its own limits.
-  PATIENCE = 600
-  # How it runs over Heddle: the names of variants, and the files of this folder to load first.
-  SIDEKIQ = {"capsules on fibers" => %w[capsules_on_fibers], "tests in tasks" => %w[tests_in_tasks]}.freeze
-  ASYNC = {"heddle/async" => %w[over_async]}.freeze
+  PATIENCE = 1200
+  # What runs a suite, which files of its own, and how it runs over Heddle: the names of variants, and the files of this
+  # folder to load first.
+  SUS = {driver: "sus_names", files: [], variants: {"heddle/async" => %w[over_async]}}.freeze
+  MINITEST = {
+    "sidekiq" => {driver: "minitest_names", files: "test/**/*_test.rb",
+                  variants: {"capsules on fibers" => %w[capsules_on_fibers], "tests in tasks" => %w[tests_in_tasks]}},
+    "puma" => {driver: "minitest_names", files: "test/test_*.rb", variants: {"plugin's pool" => %w[fibers_in_puma]}}
+  }.freeze
+  private_constant :FOLDER, :PATIENCE, :SUS, :MINITEST
 
-  attr_reader :name
+  attr_reader :name, :variants
 
   def initialize(name)
     @name = name
     @gem = Gem.loaded_specs.fetch(name)
     @folder = "#{FOLDER}/#{name}-#{@gem.version}"
+    @driver, @files, @variants = MINITEST.fetch(name, SUS).values_at(:driver, :files, :variants)
   end
-
-  def variants = sidekiq? ? SIDEKIQ : ASYNC
 
   def fetch
     return if File.directory?(@folder)
@@ -34,6 +39,9 @@ class Peer
       @gem.metadata.fetch("source_code_uri"), "#{@folder}.new", exception: true)
     # Its own build would need what the bundle lacks.
     FileUtils.rm_f(["#{@folder}.new/Gemfile", "#{@folder}.new/gems.rb"])
+    Dir.glob("**/*.so", base: @gem.extension_dir) do |file|
+      FileUtils.cp("#{@gem.extension_dir}/#{file}", "#{@folder}.new/lib/#{file}")
+    end
     File.rename("#{@folder}.new", @folder)
   end
 
@@ -52,8 +60,6 @@ class Peer
 
   private
 
-  def sidekiq? = name == "sidekiq"
-
   def stop(output)
     Process.kill(:KILL, -output.pid)
   rescue Errno::ESRCH
@@ -61,14 +67,13 @@ class Peer
   end
 
   def environment
-    {"CONSOLE_LEVEL" => "fatal", "REDIS_URL" => (Servers.redis.url if sidekiq?)}
+    {"CONSOLE_LEVEL" => "fatal", "REDIS_URL" => (Servers.redis.url if name == "sidekiq")}
   end
 
   def command(preloads)
-    driver = sidekiq? ? "minitest_names" : "sus_names"
-    loads = [*preloads, driver].flat_map { |file| ["-r", "#{__dir__}/#{file}.rb"] }
-    files = sidekiq? ? Dir.glob("test/**/*_test.rb", base: @folder).sort : []
-    ["ruby", "-W:no-experimental", *("-Itest" if sidekiq?), *loads, "-e", "PeerNames.run(ARGV)", *files]
+    loads = [*preloads, @driver].flat_map { |file| ["-r", "#{__dir__}/#{file}.rb"] }
+    files = Dir.glob(@files, base: @folder).sort
+    ["ruby", "-W:no-experimental", "-Itest", *loads, "-e", "PeerNames.run(ARGV)", *files]
   end
 
   # Lines are "began NAME", then "passed NAME" or the like, behind what the tests print themselves.

@@ -2,8 +2,11 @@
 
 # Runs files of Minitest, and tells of each test.
 module PeerNames
+  OUT = $stdout.dup # a test may have put another in its place, while another test ends in another thread
+  OUT.sync = true
+
   def self.run(files)
-    $stdout.sync = true
+    ENV.delete("BUNDLE_LOCKFILE") # bundles that tests make would write into this one's
     require "minitest"
     Minitest::Test.prepend(Names)
     files.each { |file| require File.expand_path(file) }
@@ -13,13 +16,13 @@ module PeerNames
   module Names
     def run
       test = "#{self.class}##{name}"
-      $stdout.puts "\npeer-test began #{test}"
+      OUT.write "\npeer-test began #{test}\n"
       super.tap do |result|
         state = if result.passed? then "passed"
         elsif result.skipped? then "skipped"
         else "failed"
         end
-        $stdout.puts "\npeer-test #{state} #{test}"
+        OUT.write "\npeer-test #{state} #{test}\n"
         warn("#{test}: #{result.failures.map(&:message).join("; ")}") if state == "failed"
       end
     end
