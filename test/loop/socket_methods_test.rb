@@ -75,6 +75,24 @@ class SocketMethodsTest < Minitest::Test
       end
     },
     "without waiting, the end as an error" => ->(near, far) { far.close.then { near.read_nonblock(10) } },
+    "without waiting, bytes or an error" => ->(near, far) {
+      far.write("hello").then { [near.read_nonblock(3), near.read_nonblock(100, text = +"old"), text] }
+    },
+    "without waiting, no bytes into a String, as an error" => ->(near, _) {
+      begin
+        near.read_nonblock(10, text = +"old")
+      rescue IO::WaitReadable => error
+        [error.class, error.message, text]
+      end
+    },
+    "without waiting, the end into a String, as an error" => ->(near, far) {
+      far.close
+      begin
+        near.read_nonblock(10, text = +"old")
+      rescue EOFError => error
+        [error.message, text]
+      end
+    },
     "without waiting, no bytes asked for" => ->(near, _) { near.read_nonblock(0, exception: false) },
     "without waiting, a negative number" => ->(near, _) { near.read_nonblock(-1, exception: false) },
     "without waiting, something other than a number" => ->(near, _) { near.read_nonblock("7", exception: false) },

@@ -130,7 +130,8 @@ static void note_received(struct loop *loop, size_t count)
  *
  * Called by BasicSocket#read_nonblock. Ruby's own method first allocates +maxlen+ bytes, although mostly no bytes are
  * there yet, and the caller then waits while holding them: with Net::HTTP that is a page of memory and a page fault for
- * each reply, and falcon asks for 256 KiB each time. This method allocates only the bytes that came.
+ * each reply; Puma asks for 64 KiB for each request, and falcon for 256 KiB. This method allocates only the bytes that
+ * came.
  */
 static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE exception)
 {
@@ -139,7 +140,7 @@ static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE excepti
     if (loop) spend_on_reading(loop);
     int descriptor;
     long most = FIXNUM_P(length) ? FIX2LONG(length) : 0;
-    if (exception != Qfalse || most <= 0 || most > LOOP_LONG_SCRATCH || !would_make_room(buffer, most) || !loop ||
+    if (most <= 0 || most > LOOP_LONG_SCRATCH || !would_make_room(buffer, most) || !loop ||
         (descriptor = shim_plain_reader(self)) < 0) {
         VALUE arguments[3] = {length, buffer, exception};
         VALUE received = rb_funcallv(self, id_original_read_nonblock, 3, arguments);
@@ -152,13 +153,22 @@ static VALUE read_nonblock(VALUE self, VALUE length, VALUE buffer, VALUE excepti
     if (!NIL_P(buffer)) rb_str_modify(buffer); // raises before bytes are taken
     char *scratch = most > LOOP_SCRATCH ? loop_long_scratch(loop) : loop_scratch(loop);
     ssize_t count = receive_into(loop, descriptor, scratch, most);
-    if (count == -EAGAIN) return sym_wait_readable;
+    bool raises = exception != Qfalse;
+    if (count == -EAGAIN) {
+        if (raises) rb_readwrite_syserr_fail(RB_IO_WAIT_READABLE, EAGAIN, "read would block");
+        return sym_wait_readable;
+    }
     if (count < 0) fail(self, (int)-count, "rsock_read_nonblock");
     note_received(loop, (size_t)count);
-    if (NIL_P(buffer)) return count ? rb_str_new(scratch, count) : Qnil;
-    rb_str_resize(buffer, count);
-    memcpy(RSTRING_PTR(buffer), scratch, (size_t)count);
-    return count ? buffer : Qnil;
+    if (NIL_P(buffer)) {
+        if (count) return rb_str_new(scratch, count);
+    } else {
+        rb_str_resize(buffer, count);
+        memcpy(RSTRING_PTR(buffer), scratch, (size_t)count);
+        if (count) return buffer;
+    }
+    if (raises) rb_eof_error();
+    return Qnil;
 }
 
 // Sends the rest. Another fiber may change the String during the wait, so this keeps the original bytes.
