@@ -75,7 +75,7 @@ module Heddle
 
         @advised = true
         warn "heddle: on Ruby 3.1 a class that one task is loading is half loaded for the others. Write " \
-          "config.eager_load = true in config/environments/#{Rails.env}.rb"
+          "config.eager_load = true in config/environments/#{::Rails.env}.rb"
       end
 
       # Whether this fiber owns a connection of any ActiveRecord pool. Never waits: returns true while another fiber or

@@ -36,9 +36,11 @@ class RailsApplication < Servers::Server
         config.active_record.shard_resolver = ->(request) { request.params.fetch("shard", "one") }
       end
       Rails.application.initialize!
-      ApplicationRecord.connected_to_all_shards do
-        ApplicationRecord.connection_pool.with_connection { |it| it.create_table(:items) { |t| t.string :name } }
-        Item.create!(name: ApplicationRecord.current_shard)
+      %i[one two].each do |shard|
+        ApplicationRecord.connected_to(shard: shard, role: :writing) do
+          ApplicationRecord.connection_pool.with_connection { |it| it.create_table(:items) { |t| t.string :name } }
+          Item.create!(name: shard)
+        end
       end
     RUBY
     "config/routes.rb" => %(Rails.application.routes.draw { get ":action", controller: "items" }\n),
@@ -149,7 +151,10 @@ class RailsApplication < Servers::Server
           "#{error.class}: #{error.message}"
         end
 
-        def connection = ApplicationRecord.lease_connection
+        def connection
+          record = ApplicationRecord
+          record.respond_to?(:lease_connection) ? record.lease_connection : record.connection # until 7.2
+        end
 
         def sent
           count = 0

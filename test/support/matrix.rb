@@ -62,12 +62,12 @@ class TestMatrix
   CELLS_AT_ONCE = 3
   CELL_SECONDS = 2400
 
-  # The oldest versions of libraries on whose inside Heddle stands, such as the first ActiveRecord whose connections
-  # belong to fibers; the bundles have newer ones.
-  OLDEST = {oldest_active_record: %w[activerecord activemodel activesupport], oldest_puma: %w[puma]}.freeze
+  # The oldest versions of libraries on whose inside Heddle stands; the bundles have newer ones. The oldest Rails is in
+  # the bundle of the oldest Ruby.
+  OLDEST = {oldest_puma: %w[puma]}.freeze
 
-  # What runs without options on the newest Ruby, and on other backends than the one that Heddle chooses. The oldest
-  # has no Rails.
+  # What runs without options on the newest Ruby, and on other backends than the one that Heddle chooses. The newest
+  # has another Rails.
   ON_NEWEST_IN_SHORT = %w[loop deadlines hazards rails].freeze
 
   USAGE = <<~TEXT

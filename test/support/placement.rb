@@ -14,9 +14,8 @@
 class Placement
   RUBIES = %i[all ends oldest newest].freeze
   BACKENDS = %i[all one].freeze
-  # Fibers and exceptions under YJIT; the server's version; ActiveRecord's and Puma's versions; poll, where few files
-  # run on it.
-  ALSO = %i[yjit newer_servers oldest_active_record oldest_puma poll].freeze
+  # Fibers and exceptions under YJIT; the server's version; Puma's version; poll, where few files run on it.
+  ALSO = %i[yjit newer_servers oldest_puma poll].freeze
   # The portable build, where the file tests nothing that waits differently there; the debug build, whose assertions
   # are about the loop; the newest Net::HTTP, where the file does not use it.
   EXCEPT = %i[portable debug newest_net_http].freeze

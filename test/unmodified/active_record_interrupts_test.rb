@@ -7,8 +7,6 @@ require "support/shaping_proxy"
 require "minitest/mock"
 require "heddle/timeout"
 
-runs_on also: %i[oldest_active_record]
-
 # An ActiveRecord query is interrupted. The next user of its connection, the pool's only one, must neither wait for
 # the rest of that query nor find the connection broken.
 class UnmodifiedActiveRecordInterruptsTest < UnmodifiedTestCase

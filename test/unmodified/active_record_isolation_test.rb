@@ -4,8 +4,6 @@ require "test_helper"
 require "unmodified/unmodified_test_case"
 require "open3"
 
-runs_on also: %i[oldest_active_record]
-
 # Tasks under Rails' default isolation level, with which ActiveRecord gives one connection to all fibers of a thread.
 class UnmodifiedActiveRecordIsolationTest < UnmodifiedTestCase
   def setup

@@ -6,8 +6,6 @@ require "logger"
 require "stringio"
 require "tmpdir"
 
-runs_on also: %i[oldest_active_record]
-
 # What a request of Rails has set, with connections by fiber: the block of a run is a part of its caller's code; tasks
 # begin with a copy of shard, role, Current attributes and log tags, and have connections of their own.
 class UnmodifiedActiveRecordStateTest < UnmodifiedTestCase

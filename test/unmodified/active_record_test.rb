@@ -4,8 +4,6 @@ require "test_helper"
 require "unmodified/unmodified_test_case"
 require "minitest/mock"
 
-runs_on also: %i[oldest_active_record]
-
 # ActiveRecord with connections that belong to fibers, on fibers that Heddle reuses.
 class UnmodifiedActiveRecordTest < UnmodifiedTestCase
   DELAY = 0.2

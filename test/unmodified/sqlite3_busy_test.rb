@@ -6,8 +6,6 @@ require "support/ways_to_interrupt"
 require "tmpdir"
 require "heddle/timeout"
 
-runs_on also: %i[oldest_active_record]
-
 # An SQLite connection waits for the lock of another one. The lock's holder, a task or a thread, must be able to
 # continue; and whatever ends the wait must leave SQLite's own locks unchanged.
 class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
