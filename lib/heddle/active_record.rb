@@ -24,6 +24,9 @@ module Heddle
   #
   # Where classes are reloaded, as in development, a reload waits for the jobs and requests that run as tasks.
   #
+  # Current attributes, Time.zone and log tags also reach the tasks of a Rails application that has no ActiveRecord, or
+  # has not loaded it yet, from the end of its initialization on.
+  #
   # An interrupted query, in a task or in a thread, is also cancelled on a PostgreSQL server, and no connection returns
   # to its pool in the middle of an exchange.
   #
@@ -38,7 +41,23 @@ module Heddle
     # Whether the fiber's task has given all connections back. Heddle clears it before the next task.
     ::Fiber.attr_accessor :heddle_leases_ended
 
+    LEAST = Gem::Version.new("7.1")
+    private_constant :LEAST
+
     class << self
+      # Carries ActiveSupport's state into runs and tasks, from now on. A second call does nothing.
+      #
+      # @api private
+      # @return [void]
+      def carry_state
+        return if @carries_state
+        @carries_state = true
+        require_relative "active_record/execution_state"
+        require_relative "active_record/interlock"
+        ExecutionState.install
+        Interlock.install
+      end
+
       # Carries Rails' state into runs and tasks, retires fibers that own a connection, refuses connections that another
       # task uses, and ends interrupted queries, from now on. Called when ActiveRecord::Base is loaded; a second call
       # does nothing.
@@ -48,14 +67,11 @@ module Heddle
         return if @installed
         @installed = true
         FiberPool.retire_if { |fiber| !fiber.heddle_leases_ended && holds?(fiber) }
-        return if ::ActiveRecord.version < Gem::Version.new("7.1")
+        return if ::ActiveRecord.version < LEAST
 
-        require_relative "active_record/execution_state"
-        require_relative "active_record/interlock"
+        carry_state
         require_relative "active_record/leases"
         require_relative "active_record/uncommitted"
-        ExecutionState.install
-        Interlock.install
         Uncommitted.install
         require_relative "active_record/interrupted"
         ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns)
@@ -64,6 +80,16 @@ module Heddle
           ActiveSupport.on_load(:"active_record_#{name}adapter") { prepend Preparation }
         end
         ActiveSupport.on_load(:active_record_sqlite3adapter) { prepend RolledBack }
+      end
+
+      # Called when a Rails application has been initialized, with ActiveRecord or without.
+      #
+      # @api private
+      # @param app [Rails::Application]
+      # @return [void]
+      def initialized(app)
+        advise(app)
+        carry_state if ::ActiveSupport.version >= LEAST
       end
 
       # Warns once about a danger of lazy class loading on Ruby 3.1, in a Rails program without eager_load.
@@ -95,7 +121,7 @@ module Heddle
       # @param owner [Fiber, Thread] a thread keeps its connections, as in Rails
       # @return [void]
       def give_back(owner)
-        return unless owner.is_a?(::Fiber)
+        return unless @installed && owner.is_a?(::Fiber)
         return owner.heddle_leases_ended = true unless holds?(owner)
 
         pools(owner).each do |pool|
@@ -128,5 +154,5 @@ module Heddle
   end
 end
 
-ActiveSupport.on_load(:after_initialize, yield: true) { |app| Heddle::ActiveRecordSupport.advise(app) }
+ActiveSupport.on_load(:after_initialize, yield: true) { |app| Heddle::ActiveRecordSupport.initialized(app) }
 ActiveSupport.on_load(:active_record) { Heddle::ActiveRecordSupport.install }

@@ -42,6 +42,12 @@ class RailsApplication < Servers::Server
           Item.create!(name: shard)
         end
       end
+
+      # Keeps the last event by fiber.
+      module LastEvent
+        def self.emit(event) = Thread.current[:last_event] = event.slice(:payload, :tags, :context)
+      end
+      Rails.event.subscribe(LastEvent) if Rails.respond_to?(:event) # since 8.1
     RUBY
     "config/routes.rb" => %(Rails.application.routes.draw { get ":action", controller: "items" }\n),
     "config/database.yml" => <<~YAML,
@@ -104,6 +110,23 @@ class RailsApplication < Servers::Server
         def query_cache
           Item.pluck(:name)
           render json: places { sent { Item.pluck(:name) } }
+        end
+
+        def events
+          Rails.event.set_context(user: params[:user]) if params[:user]
+          Rails.event.tagged("request") do
+            render json: places { |place| Rails.event.notify("seen", place: place) || Thread.current[:last_event] }
+          end
+        end
+
+        # What tasks set reaches neither the request nor other tasks.
+        def events_of_tasks
+          Rails.event.set_context(user: params[:user])
+          Heddle.map(1..3) do |number|
+            Rails.event.set_context(user: number)
+            Rails.event.tagged(number.to_s) { sleep(0.01) }
+          end
+          events
         end
 
         def set

@@ -39,6 +39,26 @@ class RailtieTest < Minitest::Test
     assert_empty out.err
   end
 
+  def test_what_a_request_has_set_reaches_tasks_without_active_record
+    out = application("", <<~RUBY)
+      class Current < ActiveSupport::CurrentAttributes
+        attribute :user
+      end
+      log = StringIO.new
+      logger = ActiveSupport::TaggedLogging.new(Logger.new(log, formatter: ->(*, text) { "\#{text}\\n" }))
+      seen = -> { logger.info(Current.user) && [Current.user, Time.zone.name] }
+      Current.user = "ann"
+      Time.zone = "Tokyo"
+      logger.tagged("request 7") do
+        p Heddle.run(&seen), Heddle.run { Heddle.spawn(&seen).value }, Heddle.map([1]) { seen.call }.first,
+          Heddle.run { Heddle.offload(&seen) }
+      end
+      puts log.string
+      p defined?(ActiveRecord)
+    RUBY
+    assert_equal [*[%(["ann", "Tokyo"])] * 4, *["[request 7] ann"] * 4, "nil"], out.out.lines(chomp: true), out.err
+  end
+
   def test_checks
     out = application(<<~SETTINGS, "", adapter: "mysql2", pool: 3)
       module ::Rack; module Timeout; end; end

@@ -93,6 +93,19 @@ class RailsRequestsTest < Minitest::Test
     assert_equal "set in a run", @app.get("set", user: "ann")
   end
 
+  # Rails.event came with 8.1.
+  unless Gem.loaded_specs.fetch("railties").version < Gem::Version.new("8.1")
+    def test_events
+      %w[events events_of_tasks].each do |action|
+        @app.get(action, user: "ann").each do |place, event|
+          seen = {"payload" => {"place" => place}, "tags" => {"request" => true}, "context" => {"user" => "ann"}}
+          assert_equal seen, event, "#{action}: #{place}"
+        end
+      end
+      assert_equal everywhere({}), @app.get("events").transform_values { |event| event.fetch("context") }
+    end
+  end
+
   private
 
   def everywhere(seen) = PLACES.to_h { |place| [place, seen] }

@@ -48,6 +48,8 @@ module Heddle
 
       # The fiber whose code this fiber's task continues, and that fiber's task.
       ::Fiber.attr_accessor :heddle_continues, :heddle_continued_task
+      # The fiber or thread whose code spawned this fiber's task, and the task of that code.
+      ::Fiber.attr_accessor :heddle_spawner, :heddle_spawners_task
 
       # ActiveSupport's scope for the isolation level :fiber, in place of Fiber.
       module Fibers
@@ -104,11 +106,11 @@ module Heddle
 
             before, there.active_support_execution_state = there.active_support_execution_state, copied
             begin
-              Uncommitted.spawned_by(there, here, task)
+              spawned_by(there, here, task)
               Interlock.hand(holder)
               block.call(*arguments)
             ensure
-              Uncommitted.spawned_by(there, nil, nil)
+              spawned_by(there, nil, nil)
               ActiveRecordSupport.give_back(there)
               there.active_support_execution_state = before
             end
@@ -120,6 +122,12 @@ module Heddle
         private
 
         def state = ActiveSupport::IsolatedExecutionState
+
+        def spawned_by(context, spawner, task)
+          return unless context.is_a?(::Fiber)
+
+          context.heddle_spawner, context.heddle_spawners_task = spawner, task
+        end
 
         def copy(values)
           copied = nil

@@ -14,9 +14,6 @@ module Heddle
     #
     # @api private
     module Uncommitted
-      # The fiber or thread whose code spawned this fiber's task, and the task of that code.
-      ::Fiber.attr_accessor :heddle_spawner, :heddle_spawners_task
-
       WITHOUT_ROWS = [::ActiveRecord::LockWaitTimeout, ::ActiveRecord::QueryAborted, ::ActiveRecord::InvalidForeignKey]
         .freeze
       WITHOUT_LOCK = %w[SQLite3::BusyException SQLite3::LockedException].freeze
@@ -25,15 +22,6 @@ module Heddle
       private_constant :WITHOUT_ROWS, :WITHOUT_LOCK, :ONE_FOR_ALL
 
       class << self
-        # Notes on the fiber of a task whose code spawned it, or forgets that.
-        #
-        # @param fiber [Fiber, Thread]
-        # @param spawner [Fiber, Thread, nil]
-        # @param task [Task, nil] the spawner's
-        def spawned_by(fiber, spawner, task)
-          fiber.heddle_spawner, fiber.heddle_spawners_task = spawner, task if fiber.is_a?(::Fiber)
-        end
-
         # @param record [ActiveRecord::Base] which is about to be changed or locked
         # @raise [UncommittedRow]
         def check(record)
