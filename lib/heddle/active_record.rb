@@ -27,6 +27,8 @@ module Heddle
   # Current attributes, Time.zone and log tags also reach the tasks of a Rails application that has no ActiveRecord, or
   # has not loaded it yet, from the end of its initialization on.
   #
+  # <tt>config.active_record.async_query_executor</tt> may be an executor, such as {Executor}, for `load_async`.
+  #
   # An interrupted query, in a task or in a thread, is also cancelled on a PostgreSQL server, and no connection returns
   # to its pool in the middle of an exchange.
   #
@@ -70,11 +72,12 @@ module Heddle
         return if ::ActiveRecord.version < LEAST
 
         carry_state
+        require_relative "active_record/async_queries"
         require_relative "active_record/leases"
         require_relative "active_record/uncommitted"
         Uncommitted.install
         require_relative "active_record/interrupted"
-        ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns)
+        ::ActiveRecord::ConnectionAdapters::ConnectionPool.prepend(Leases, Returns, AsyncQueries)
         ::ActiveRecord::ConnectionAdapters::AbstractAdapter.prepend(Adapter)
         %i[mysql2 trilogy sqlite3].each do |name|
           ActiveSupport.on_load(:"active_record_#{name}adapter") { prepend Preparation }

@@ -36,7 +36,7 @@ class SnippetsTest < Minitest::Test
     "coming_from_async: Coming from Async 1" => %w[async],
     "coming_from_async: Inside Heddle.run 1" => %w[async],
     "executors_and_limits: An executor 1" => %w[concurrent-ruby],
-    "executors_and_limits: An executor 2" => %w[activerecord],
+    "executors_and_limits: An executor 2" => %w[concurrent-ruby],
     "executors_and_limits: Jobs of ActiveJob 1" => %w[activejob redis-client],
     "executors_and_limits: Semaphores and pools of resources 1" => %w[redis-client],
     "executors_and_limits: Limits for all processes 1" => %w[redis-client],
@@ -67,7 +67,9 @@ class SnippetsTest < Minitest::Test
   RAILS = <<~RUBY
     def gem(*, **) = nil
     require "heddle"; require "net/http"
-    config = Struct.new(:cache_store, :active_support).new(nil, Struct.new(:isolation_level).new)
+    part = ->(name) { Struct.new(name).new }
+    config = Struct.new(:cache_store, :active_support, :active_record)
+      .new(nil, part.call(:isolation_level), part.call(:async_query_executor))
     url = ENV.fetch("PAGE", nil)
   RUBY
 
@@ -169,9 +171,8 @@ class SnippetsTest < Minitest::Test
       RUBY
     "executors_and_limits: An executor 1" =>
       Reader.new(THREE_PAGES, "p pages.map(&:value)", %(["page", "page", "page"]\n), 3),
-    "executors_and_limits: An executor 2" => Reader.new(%(require "active_record"), <<~AFTER, "20\n"),
-      p ActiveRecord.global_thread_pool_async_query_executor.max_length
-    AFTER
+    "executors_and_limits: An executor 2" =>
+      Reader.new(RAILS, "p config.active_record.async_query_executor.max_length", "20\n"),
     "executors_and_limits: Jobs of ActiveJob 1" =>
       Reader.new(%(ENV.fetch("REDIS_URL"); #{ONE_PAGE}), "p FetchJob.perform_now(url)", %("page"\n), 1),
     "executors_and_limits: Semaphores and pools of resources 1" =>

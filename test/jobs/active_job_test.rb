@@ -295,9 +295,7 @@ class ActiveJobTest < Minitest::Test
   def test_load_async
     executor = Heddle::Executor.new(fibers: 4)
     require "active_record"
-    was = [ActiveRecord.async_query_executor, ActiveRecord.method(:global_thread_pool_async_query_executor)]
-    ActiveRecord.async_query_executor = :global_thread_pool
-    ActiveRecord.define_singleton_method(:global_thread_pool_async_query_executor) { executor }
+    ActiveRecord.async_query_executor = executor
     database(:postgresql, "pg", pool: 5)
     ActiveRecord::Base.connection_pool.with_connection do |connection|
       connection.execute("create table if not exists things (id bigint primary key); insert into things values (1)
@@ -315,10 +313,7 @@ class ActiveJobTest < Minitest::Test
   ensure
     ActiveRecord::AsynchronousQueriesTracker.complete(session) if session
     executor&.shutdown
-    if was
-      ActiveRecord.async_query_executor = was.first
-      ActiveRecord.define_singleton_method(:global_thread_pool_async_query_executor, was.last)
-    end
+    ActiveRecord.async_query_executor = nil
   end
 
   def test_limits_of_all_processes

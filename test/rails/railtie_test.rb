@@ -59,6 +59,23 @@ class RailtieTest < Minitest::Test
     assert_equal [*[%(["ann", "Tokyo"])] * 4, *["[request 7] ann"] * 4, "nil"], out.out.lines(chomp: true), out.err
   end
 
+  def test_load_async_on_an_executor
+    out = application(<<~SETTINGS, <<~RUBY, adapter: "sqlite3")
+      require "heddle/executor"
+      config.active_record.async_query_executor = Heddle::Executor.new(fibers: 3)
+    SETTINGS
+      ActiveRecord::Base.connection_pool.with_connection { |it| it.create_table(:items) { |t| t.string :name } }
+      class Item < ActiveRecord::Base
+      end
+      Item.create!(name: "lamp")
+      names = Rails.application.executor.wrap do
+        Heddle.run { Array.new(5) { |i| Item.where("0 < ?", i + 1).load_async }.map { |items| items.map(&:name) } }
+      end
+      p names, ActiveRecord.async_query_executor.scheduled_task_count >= 5
+    RUBY
+    assert_equal "#{[["lamp"]] * 5}\ntrue\n", out.out, out.err
+  end
+
   def test_checks
     out = application(<<~SETTINGS, "", adapter: "mysql2", pool: 3)
       module ::Rack; module Timeout; end; end
