@@ -130,6 +130,52 @@ class RailtieTest < Minitest::Test
       out.err)
   end
 
+  # While the code changes again and again. On Ruby 3.1 no class may wait while it is loaded: see doc/limits.md.
+  def test_reloads_while_fifty_tasks_load_classes
+    out = application(<<~SETTINGS, <<~RUBY)
+      config.enable_reloading = true
+      config.eager_load = false
+      def self.write(version)
+        FileUtils.mkdir_p(config.root.join("app/models"))
+        50.times do |number|
+          config.root.join("app/models/part\#{number}.rb").write(<<~PART)
+            class Part\#{number}
+              #{"sleep 0.0001" if ruby_at_least?("3.2")}
+              VERSION = \#{version}
+            end
+          PART
+        end
+      end
+      write(0)
+    SETTINGS
+      app = Rails.application
+      version = 0
+      app.reloader.before_class_unload { Shop.write(version += 1) }
+      version_of = ->(number) { Object.const_get("Part\#{number}")::VERSION }
+      seen = Heddle.run do
+        reloads = Heddle.spawn { 20.times { app.reloader.reload! || sleep(0.001) } }
+        tasks = Array.new(50) do |first|
+          Heddle.spawn do
+            found = []
+            until reloads.ended? && found.any?
+              app.reloader.wrap do
+                numbers = Array.new(4) { |step| (first + 11 * step) % 50 }
+                found << (numbers.map(&version_of) +
+                  Heddle.map(numbers) { |number| app.executor.wrap { version_of.call((number + 1) % 50) } }).uniq
+              end
+              sleep(0.001)
+            end
+            found
+          end
+        end
+        reloads.value
+        tasks.map(&:value)
+      end
+      p version, seen.flatten(1).map(&:size).uniq, seen.all? { |found| found.last == [20] }, seen.flatten.uniq.size > 3
+    RUBY
+    assert_equal %w[20 [1] true true], out.out.split, out.err
+  end
+
   def test_install
     out = application("", <<~RUBY)
       require "rails/generators"

@@ -86,6 +86,19 @@ class UnmodifiedReloadTest < UnmodifiedTestCase
     assert_equal %i[thread reload later], @seen
   end
 
+  def test_a_reload_waits_for_a_task_that_has_outlived_its_job
+    Heddle.run do
+      gate = Thread::Queue.new
+      task = nil
+      Heddle.spawn { work(:job) { task = Heddle.spawn { @executor.wrap { gate.pop && @seen << :task } } } }.value
+      later = change { Heddle.spawn { work(:later) } }
+      assert_equal %i[job], @seen
+      gate << true
+      [task, later].each(&:value)
+    end
+    assert_equal %i[job task reload later], @seen
+  end
+
   def test_a_task_that_is_cancelled_while_it_waits_to_reload_holds_nothing
     Heddle.run do
       gate = Thread::Queue.new
