@@ -7,16 +7,15 @@ require "concurrent/scheduled_task"
 module ActiveJob
   module QueueAdapters
     # Rails' AsyncAdapter on a {Heddle::Executor}: runs jobs in this process, each as a task, and keeps none when the
-    # process ends. As there, a job that comes after the shutdown runs in the thread that enqueues it. Needs ActiveJob
-    # 7.2 or later, and tasks with current attributes of their own: isolation_level.
+    # process ends. As there, a job that comes after the shutdown runs in the thread that enqueues it. Needs tasks with
+    # current attributes of their own: isolation_level.
     #
     #   config.active_support.isolation_level = :fiber
     #   config.active_job.queue_adapter = :heddle
     #   config.active_job.queue_adapter = ActiveJob::QueueAdapters::HeddleAdapter.new(fibers: 500)
-    class HeddleAdapter < AbstractAdapter
+    class HeddleAdapter < AsyncAdapter
       # @param options [Hash] those of {Heddle::Executor#initialize}
-      def initialize(**options)
-        super()
+      def initialize(**options) # instead of AsyncAdapter's, which makes a pool of threads
         @executor = Heddle::Executor.new(name: "ActiveJob", fallback_policy: :caller_runs, **options)
       end
 
