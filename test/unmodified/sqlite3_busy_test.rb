@@ -96,6 +96,21 @@ class UnmodifiedSQLite3BusyTest < UnmodifiedTestCase
       assert_equal 1, count.call
     end
 
+    # As long as it computes, no nap of the task that waits for the lock ends.
+    define_method(:"test_a_task_beside_it_computes_for_long_with_#{library}") do
+      insert, count = send(:"with_#{library}")
+      Heddle.run do
+        hold
+        writer = Heddle.spawn(&insert)
+        sleep(0.1)
+        finish = monotonic + 1.2
+        nil while monotonic < finish
+        let_go
+        writer.value
+      end
+      assert_equal 1, count.call
+    end
+
     # SQLite's lock of the connection belongs to a native thread: if it is left locked it stops every other thread.
     WAYS_TO_INTERRUPT.each do |name, way|
       define_method(:"test_#{name.tr(" ", "_")}_with_#{library}") do

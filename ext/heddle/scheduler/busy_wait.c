@@ -18,7 +18,6 @@ struct busy_wait {
 // Nanoseconds: the first nap and the longest. Nothing tells when the lock is free.
 static const int64_t FIRST = 1000000;
 static const int64_t LONGEST = 10000000;
-static const int64_t SHIELD = 1000000000; // longer than any nap
 
 static ID id_sleep;
 
@@ -117,15 +116,16 @@ static VALUE sleep_for(VALUE seconds)
 
 static VALUE sleep_in_shield(VALUE seconds)
 {
-    struct scope *scope = scope_new(SCOPE_SHIELD, SHIELD);
+    struct scope *scope = scope_new(SCOPE_SHIELD, DEADLINE_NEVER);
     VALUE self = scope->self;
-    scope_open(scope, scope_chain_current(), deadline_after(deadline_now(), SHIELD));
+    scope_open(scope, scope_chain_current(), DEADLINE_NEVER);
     VALUE result = scope_call(scope, sleep_for, seconds);
     RB_GC_GUARD(self);
     return result;
 }
 
-// In a task a shield keeps outer deadlines from raising during the nap; under another scheduler nothing can.
+// In a task a shield keeps outer deadlines from raising during the nap; under another scheduler nothing can. The shield
+// has no limit: a nap may end much later than it should, where tasks compute or the machine is busy.
 static bool nap_in_fiber(VALUE self, bool ours, int64_t span)
 {
     int state = 0;
