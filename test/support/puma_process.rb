@@ -7,6 +7,7 @@ require_relative "web_process"
 class PumaProcess < WebProcess
   APPLICATION = File.read(File.join(ROOT, "test/support/puma_application.ru")).freeze
   CONTROL = ["--control-url", "unix://control", "--control-token", "none", "--state", "state"].freeze
+  RUBYOPT = "-W0 -rbundler/setup -I#{ROOT}/lib"
 
   # @param configuration [String] lines of config/puma.rb behind those that each has
   # @param fibers [Integer, nil] nil to say nothing of them
@@ -18,7 +19,7 @@ class PumaProcess < WebProcess
       "bind '#{bind}'", "environment 'production'", "tag ''", configuration]
     super([Gem.bin_path("puma", "puma"), "-C", "puma.rb", *CONTROL, "config.ru"],
       files: {"config.ru" => APPLICATION, "puma.rb" => lines.compact.join("\n"), **files},
-      environment: {"RUBYOPT" => "-W0 -rbundler/setup -I#{ROOT}/lib", **environment}, **options)
+      environment: {"RUBYOPT" => RUBYOPT, **environment}, **options)
   end
 
   # @return [Hash] of the server, or of its first worker

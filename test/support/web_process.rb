@@ -24,7 +24,7 @@ class WebProcess
   attr_reader :port, :folder, :log, :pid
 
   # @param command [Array<String>] PORT stands for the port, there and in files
-  # @param files [Hash{String => String}] what is in its folder, by name
+  # @param files [Hash{String => String}] what is in its folder, by path
   # @param environment [Hash{String => String}]
   # @param tls [Boolean] whether the port speaks TLS
   def initialize(command, files:, environment: {}, tls: false)
@@ -32,7 +32,7 @@ class WebProcess
     @folder = Dir.mktmpdir("heddle-web")
     @log = File.join(@folder, "log")
     @port = Heddle::Lab::Servers.free_port # no client beside it gets that one
-    files.each { |name, text| File.write(File.join(@folder, name), text.gsub("PORT", @port.to_s)) }
+    files.each { |name, text| write(File.join(@folder, name), text.gsub("PORT", @port.to_s)) }
     @pid = Process.spawn({"XDG_STATE_HOME" => @folder, **environment}, RbConfig.ruby,
       *command.map { |argument| argument.gsub("PORT", @port.to_s) }, :chdir => @folder, %i[out err] => [@log, "a"])
   end
@@ -41,7 +41,7 @@ class WebProcess
     limit = SchedulingDelay::Limit.new(PATIENCE, @pid)
     begin
       get("/")
-    rescue SystemCallError, OpenSSL::SSL::SSLError, EOFError
+    rescue SystemCallError, OpenSSL::SSL::SSLError, EOFError, Net::ReadTimeout
       raise "the server did not start:\n#{written}" if limit.passed? || ended?
 
       sleep(0.02)
@@ -86,6 +86,11 @@ class WebProcess
   end
 
   private
+
+  def write(path, text)
+    FileUtils.mkdir_p(File.dirname(path))
+    File.write(path, text, perm: text.start_with?("#!") ? 0o755 : 0o644)
+  end
 
   def ended? = @status ||= Process.wait2(@pid, Process::WNOHANG)&.last
 end
