@@ -121,10 +121,8 @@ namespace :portability do
     end
   end
 
-  newer_than_musl = /EPOLL_PWAIT2|POPULATE_WRITE/
   core = compile.call("musl", "musl-gcc", "ext/heddle", [kernel]) do
-    [*BuildDefinitions.of_this_ruby.grep_v(newer_than_musl),
-      *[*ruby_folders, kernel].flat_map { |path| ["-isystem", path] }]
+    [*BuildDefinitions.of_this_ruby, *[*ruby_folders, kernel].flat_map { |path| ["-isystem", path] }]
   end
   load_server = compile.call("musl", "musl-gcc", "lab/ext/server", [kernel]) { ["-D_GNU_SOURCE", "-isystem", kernel] }
   desc "Compile with musl, as on Alpine Linux"

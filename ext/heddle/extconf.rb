@@ -50,8 +50,6 @@ LINUX = {
   "EVENTFD" => ["sys/eventfd.h", "eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)"],
   "TIMERFD" => [%w[time.h sys/timerfd.h], "timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)"],
   "EPOLL" => ["sys/epoll.h", "epoll_create1(EPOLL_CLOEXEC)"],
-  # glibc >= 2.35; without it timers round up to a millisecond
-  "EPOLL_PWAIT2" => ["sys/epoll.h", "epoll_pwait2(0, 0, 0, 0, 0)"],
   "PPOLL" => ["poll.h", "ppoll(0, 0, 0, 0)"], # without it timers of streams in threads round up to a millisecond
   "PIDFD" => [%w[sys/syscall.h unistd.h], "syscall(SYS_pidfd_open, 1, 0)"],
   "SOCKET_FLAGS" => ["sys/socket.h", "socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)"],
@@ -62,9 +60,8 @@ LINUX = {
   "COARSE_CLOCK" => ["time.h", "struct timespec now; clock_gettime(CLOCK_MONOTONIC_COARSE, &now)"],
   "CONDITION_CLOCK" => [%w[pthread.h time.h], "pthread_condattr_setclock(0, CLOCK_MONOTONIC)"],
   "ST_MTIM" => ["sys/stat.h", "struct stat file; file.st_mtim.tv_nsec = 0"],
-  "POPULATE_WRITE" => ["sys/mman.h", "madvise(0, 0, MADV_POPULATE_WRITE)"],
-  # Elsewhere it is a hint that frees nothing.
-  "FREEING_MADVISE" => ["sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"]
+  # Elsewhere MADV_DONTNEED is a hint that frees nothing, and nothing populates pages.
+  "LINUX_MADVISE" => ["sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"]
 }.freeze
 MACOS = {
   "RELATIVE_CONDITIONS" => [%w[pthread.h time.h], "pthread_cond_timedwait_relative_np(0, 0, 0)"],
@@ -87,7 +84,10 @@ unless ENV["HEDDLE_PORTABLE"] == "1"
   found.each_key { |name| $defs << "-DHEDDLE_HAS_#{name}" }
 
   pkg_config("liburing")
-  $defs << "-DHEDDLE_HAS_LIBURING" if have_library("uring", "io_uring_submit_and_get_events", "liburing.h") # >= 2.3
+  ring = have_library("uring", "io_uring_submit_and_get_events", "liburing.h") # >= 2.3
+  $defs << "-DHEDDLE_HAS_LIBURING" if ring
+  # A gem with compiled code is for all systems: each finds out when it runs what its kernel lacks.
+  abort "this compiler or its libraries lack something" if ENV["HEDDLE_COMPLETE"] == "1" && !(ring && found == LINUX)
 end
 
 $CFLAGS << " -Werror" if ENV["HEDDLE_WERROR"] == "1" # rake compile; not where a user installs the gem

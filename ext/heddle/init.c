@@ -1,6 +1,8 @@
 // The roof of the extension: defines all classes and methods, once, when the extension is loaded.
 #include "heddle.h"
 
+#include <ruby/version.h>
+
 // The function Init_heddle_… of each file that has one, in order: what counts forks comes after fork, and a class
 // before the files that define methods in it (Task, the stream). Nothing else calls them: no header declares them.
 // clang-format off
@@ -19,8 +21,21 @@
 #define DECLARE(name) void Init_heddle_##name(void);
 EACH(DECLARE)
 
+// Code that was compiled for one minor version of Ruby may load in another, and crashes there. rakelib/native_library.rb
+// looks for this text.
+#define COMPILED_FOR \
+    "compiled for Ruby " STRINGIZE(RUBY_API_VERSION_MAJOR) "." STRINGIZE(RUBY_API_VERSION_MINOR)
+
+static void check_version(void)
+{
+    if (ruby_api_version[0] == RUBY_API_VERSION_MAJOR && ruby_api_version[1] == RUBY_API_VERSION_MINOR) return;
+    rb_raise(rb_eLoadError, "heddle.so is " COMPILED_FOR ", and this is Ruby %d.%d", ruby_api_version[0],
+             ruby_api_version[1]);
+}
+
 RUBY_FUNC_EXPORTED void Init_heddle(void)
 {
+    check_version();
     heddle_define();
 #define CALL(name) Init_heddle_##name();
     EACH(CALL)

@@ -9,9 +9,14 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { EVENTS = 256 };
+
+#if !defined(__NR_epoll_pwait2) && (defined(__x86_64__) || defined(__aarch64__))
+#define __NR_epoll_pwait2 441 // kernel headers before 5.11, as compiled gems are built with, lack it
+#endif
 
 #define WAKEUP_KEY UINT64_MAX
 #define TIMER_KEY  (UINT64_MAX - 1)
@@ -137,26 +142,30 @@ static int wait_milliseconds(struct epoll *epoll, int64_t timeout)
     return epoll_wait(epoll->descriptor, epoll->events, EVENTS, deadline_milliseconds(timeout));
 }
 
+static int wait_nanoseconds(struct epoll *epoll, int64_t timeout)
+{
+#ifdef __NR_epoll_pwait2
+    static atomic_bool
+        refused; // any thread; ENOSYS: kernel < 5.11; EPERM: a container's filter that is older than the call
+    if (!refused) {
+        struct {
+            int64_t seconds, nanoseconds;
+        } span = {timeout / 1000000000, timeout % 1000000000}; // 64 bits each, whatever the system's time_t
+        // By number: the C library's function is newer (glibc 2.35), and code that names it does not load without it.
+        int found = (int)syscall(__NR_epoll_pwait2, epoll->descriptor, epoll->events, EVENTS,
+                                 timeout == DEADLINE_NEVER ? NULL : &span, NULL, (size_t)0);
+        if (found >= 0 || (errno != ENOSYS && errno != EPERM)) return found;
+        refused = true;
+    }
+#endif
+    return wait_milliseconds(epoll, timeout);
+}
+
 static int wait_epoll(void *state, int64_t timeout, deadline_t until)
 {
     struct epoll *epoll = state;
     if (timeout > 0 && keep_time(epoll, timeout, until)) timeout = DEADLINE_NEVER;
-#ifdef HEDDLE_HAS_EPOLL_PWAIT2
-    static atomic_bool
-        refused; // any thread; ENOSYS: kernel < 5.11; EPERM: a container's filter that is older than the call
-    if (!refused) {
-        struct timespec span = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
-        epoll->found =
-            epoll_pwait2(epoll->descriptor, epoll->events, EVENTS, timeout == DEADLINE_NEVER ? NULL : &span, NULL);
-        if (epoll->found < 0 && (errno == ENOSYS || errno == EPERM)) {
-            refused = true;
-            epoll->found = wait_milliseconds(epoll, timeout);
-        }
-    } else
-#endif
-    {
-        epoll->found = wait_milliseconds(epoll, timeout);
-    }
+    epoll->found = wait_nanoseconds(epoll, timeout);
     if (epoll->found >= 0) return 0;
     epoll->found = 0;
     if (errno == EINTR) return 0;

@@ -154,10 +154,11 @@ void net_http_string_count(size_t length)
 // costs less; where the kernel cannot do that (before Linux 5.14), the faults come one by one.
 void net_http_string_populate(uint8_t *at, size_t length)
 {
-#ifdef HEDDLE_HAS_POPULATE_WRITE
+#ifdef HEDDLE_HAS_LINUX_MADVISE
+    enum { POPULATE_WRITE = 23 }; // MADV_POPULATE_WRITE, which glibc before 2.35 does not name
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = ((uintptr_t)at + page - 1) & ~(page - 1), to = (uintptr_t)(at + length);
-    if (from < to) madvise((void *)from, (to - from) & ~(page - 1), MADV_POPULATE_WRITE);
+    if (from < to) madvise((void *)from, (to - from) & ~(page - 1), POPULATE_WRITE);
 #else
     (void)at, (void)length;
 #endif

@@ -2,7 +2,7 @@
 
 #include <stdint.h>
 
-#ifdef HEDDLE_HAS_FREEING_MADVISE
+#ifdef HEDDLE_HAS_LINUX_MADVISE
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -18,7 +18,7 @@ enum {
 // Not inlined: this frame must lie below all of the caller's.
 __attribute__((noinline)) void fiber_stack_release(void)
 {
-#ifdef HEDDLE_HAS_FREEING_MADVISE // elsewhere MADV_DONTNEED frees nothing, and some stacks grow upwards
+#ifdef HEDDLE_HAS_LINUX_MADVISE // elsewhere MADV_DONTNEED frees nothing, and some stacks grow upwards
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     uintptr_t end = (here - IN_USE) & ~(page - 1), start = (here - REACH) & ~(page - 1);

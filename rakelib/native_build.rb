@@ -1,0 +1,114 @@
+# frozen_string_literal: true
+
+require "etc"
+require "fileutils"
+require "rbconfig"
+require "yaml"
+
+# Compiles an extension for one platform and each of its Rubies, which need not run on this machine.
+class NativeBuild
+  RUBIES = %w[3.1 3.2 3.3 3.4 4.0].freeze
+
+  # @return [String] such as "x86_64-linux-gnu"
+  attr_reader :platform
+
+  # @param root [String] the checkout
+  # @param platform [String]
+  def initialize(root, platform)
+    @root = root
+    @platform = platform
+  end
+
+  # @return [Array<String>] the Rubies of RUBIES whose headers are here
+  def rubies = RUBIES.select { |ruby| rbconfigs[ruby] }
+
+  # @return [Array<String>] the paths of this machine that may be in no library
+  def paths = [@root, prefix, Dir.home, *rbconfigs.values.map { |path| File.dirname(path) }].uniq
+
+  # @return [String] the licence of liburing, which is linked into the library
+  def licence = Dir["#{prefix}/{share/doc/liburing-dev/copyright,LICENSE}"].first || raise("no licence of liburing here")
+
+  # Compiles, and separates the debug information.
+  #
+  # @param ruby [String] such as "4.0"
+  # @param library [String] where the library is to be
+  # @param debug [String] where its debug information is to be
+  # @return [void]
+  def compile(ruby, library, debug)
+    folder = File.join(@root, "tmp", "native", platform, ruby)
+    FileUtils.rm_rf(folder)
+    FileUtils.mkdir_p([folder, File.dirname(library), File.dirname(debug)])
+    run(folder, RbConfig.ruby, "--disable=gems", "-r#{@root}/rakelib/native_target.rb", "../../../../ext/heddle/extconf.rb", ruby: ruby)
+    run(folder, "make", "--silent", "-j#{Etc.nprocessors}", ruby: ruby)
+    separate("#{folder}/heddle.so", library, debug)
+  end
+
+  private
+
+  # The flags map all folders to names that are the same everywhere, so that each machine makes the same bytes.
+  def environment(ruby)
+    rbconfig = rbconfigs.fetch(ruby)
+    includes = rbconfig[%r{\A.*(?=/lib/)}] # the Ruby's prefix
+    maps = {includes => "/ruby", sysroot => "", prefix => "/usr", @root => "/heddle"}
+    maps = maps.filter_map { |from, to| "-ffile-prefix-map=#{from}=#{to}" if from }
+    {
+      "HEDDLE_TARGET_RBCONFIG" => rbconfig,
+      "HEDDLE_TARGET_CC" => ["#{platform}-gcc", ("--sysroot=#{sysroot}" if sysroot), *maps].compact.join(" "),
+      "HEDDLE_WERROR" => "1",
+      "HEDDLE_COMPLETE" => "1",
+      "PKG_CONFIG_LIBDIR" => Dir["#{prefix}/lib{/#{platform},}/pkgconfig"].first,
+      "PKG_CONFIG_SYSROOT_DIR" => sysroot,
+      "RUBYOPT" => nil # Bundler's
+    }
+  end
+
+  def run(folder, *command, ruby:)
+    output = IO.popen(environment(ruby), command, chdir: folder, err: %i[child out], &:read)
+    raise "#{platform}, Ruby #{ruby}: #{command.join(" ")} failed:\n#{output}" unless $?.success?
+  end
+
+  def separate(built, library, debug)
+    tool("objcopy", "--only-keep-debug", built, debug)
+    tool("strip", "--strip-unneeded", "-o", library, built)
+    tool("objcopy", "--add-gnu-debuglink=#{debug}", library)
+    File.chmod(0o644, library, debug)
+  end
+
+  def tool(name, *arguments)
+    system("#{platform}-#{name}", *arguments) or raise "#{platform}-#{name} #{arguments.join(" ")} failed"
+  end
+
+  # Where a container of rake-compiler-dock is to build, its Rubies and its C library; else those of script/sysroot.
+  def docked = @docked ||= Dir["#{Dir.home}/.rake-compiler/config.yml"].first
+
+  def sysroot = docked ? nil : (@sysroot ||= IO.popen(["#{@root}/script/sysroot", platform], &:read).chomp.tap do |folder|
+    raise "script/sysroot #{platform} failed" if folder.empty?
+  end)
+
+  # The folder that has liburing.
+  def prefix = docked ? ENV.fetch("HEDDLE_LIBURING") : "#{sysroot}/usr"
+
+  def rbconfigs
+    @rbconfigs ||= (docked ? rbconfigs_of_dock : rbconfigs_of_debian.merge(installed))
+  end
+
+  def rbconfigs_of_dock
+    YAML.load_file(docked).filter_map { |key, path|
+      [$1, path] if key =~ /\Arbconfig-#{platform}-(\d+\.\d+)/
+    }.to_h
+  end
+
+  def rbconfigs_of_debian
+    by_version(Dir["#{sysroot}/usr/lib/#{platform}/ruby/*/rbconfig.rb"])
+  end
+
+  # Debian has no package of some versions: those that are installed here have headers for this machine's processor.
+  def installed
+    return {} unless platform.start_with?(RbConfig::CONFIG["host_cpu"])
+
+    by_version(Dir["{/opt/rubies,#{Dir.home}/.rubies}/*/lib/ruby/*/*-linux*/rbconfig.rb"])
+      .reject { |ruby, _| rbconfigs_of_debian.key?(ruby) }
+  end
+
+  def by_version(paths) = paths.sort.to_h { |path| [path[%r{/ruby/(\d+\.\d+)\.}, 1], path] }
+end

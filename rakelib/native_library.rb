@@ -1,0 +1,97 @@
+# frozen_string_literal: true
+
+require "open3"
+require "rubygems/version"
+
+# Checks a compiled library of a gem that is installed where nothing is compiled: it must load on every system that its
+# platform names, and tell nothing of the machine that it was built on.
+class NativeLibrary
+  MACHINES = {"x86_64-linux-gnu" => /X86-64/, "aarch64-linux-gnu" => /AArch64/}.freeze
+  # Debian 10, RHEL 8 and Ubuntu 18.10 have it.
+  NEWEST_GLIBC = Gem::Version.new("2.28")
+  NEEDED = %w[libc.so.6 libm.so.6 libpthread.so.0 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1].freeze
+  EXPORTED = /\A(?:Init_heddle|sqlite3_heddle_init)\z/
+  # What is there when the code is loaded, without a library that it names: Ruby, and what the compiler itself adds.
+  PRESENT = /\A(?:rb_|ruby_|onig|st_|_ITM_|__gmon_start__\z)/
+  private_constant :MACHINES, :NEEDED, :EXPORTED, :PRESENT
+
+  # @param path [String]
+  # @param platform [String] such as "x86_64-linux-gnu"
+  # @param ruby [String] such as "4.0"
+  # @param paths [Array<String>] of the machine that built it, which it may not name
+  def initialize(path, platform:, ruby:, paths: [])
+    @path = path
+    @platform = platform
+    @ruby = ruby
+    @paths = paths
+  end
+
+  # @return [Array<String>] what is wrong, one line each
+  def problems
+    return ["is no shared library"] unless header.match?(/Type: +DYN/)
+
+    [*machine, *compiled_for, *newer_symbols, *unknown_symbols, *exported, *needed, *run_path, *named_paths, *stripped,
+      *without_ring]
+  end
+
+  private
+
+  def machine
+    ["is for #{header[/Machine: +(.*)/, 1]}, not #{@platform}"] unless header.match?(MACHINES.fetch(@platform))
+  end
+
+  def compiled_for
+    found = bytes[/compiled for Ruby (\d+\.\d+)/n, 1]
+    ["is compiled for Ruby #{found || "unknown"}, not #{@ruby}"] unless found == @ruby
+  end
+
+  def newer_symbols
+    versions = undefined.filter_map { |name| name.match(/\A(.+)@GLIBC_(.+)\z/) }
+    newer = versions.select { |found| found[2] == "PRIVATE" || Gem::Version.new(found[2]) > NEWEST_GLIBC }
+    newer.map { |found| "needs #{found[1]} of glibc #{found[2]}: at most #{NEWEST_GLIBC}" }
+  end
+
+  def unknown_symbols
+    undefined.reject { |name| name.include?("@") || name.match?(PRESENT) }.map { |name| "lacks #{name}" }
+  end
+
+  def exported
+    names = symbols.filter_map { |symbol| symbol[:name] unless symbol[:undefined] }
+    names.grep_v(EXPORTED).map { |name| "exports #{name}" }
+  end
+
+  def needed = dynamic.scan(/\(NEEDED\).*\[(.*)\]/).flatten.-(NEEDED).map { |name| "needs the library #{name}" }
+
+  def run_path = dynamic.scan(/\((?:RUNPATH|RPATH)\).*\[(.*)\]/).flatten.map { |path| "looks for libraries in #{path}" }
+
+  def named_paths
+    [*@paths, "/home/", "/root/"].select { |path| bytes.include?(path.b) }.map { |path| "names #{path}" }
+  end
+
+  def stripped
+    sections = read("--sections")
+    [("is not stripped" if sections.match?(/\.symtab|\.debug_info/)),
+      ("does not name its debug file" unless sections.include?(".gnu_debuglink"))].compact
+  end
+
+  def without_ring = (["lacks io_uring"] unless bytes.include?("\0uring\0".b))
+
+  def undefined = symbols.filter_map { |symbol| symbol[:name] if symbol[:undefined] }
+
+  # Num: Value Size Type Bind Vis Ndx Name@VERSION (number)
+  def symbols
+    @symbols ||= read("--dyn-syms").scan(/^ *\d+: +\h+ +\S+ +\S+ +(?:GLOBAL|WEAK) +\S+ +(\S+) +(\S+)/)
+      .map { |section, name| {undefined: section == "UND", name: name.sub("@@", "@")} }
+  end
+
+  def header = @header ||= read("--file-header")
+
+  def dynamic = @dynamic ||= read("--dynamic")
+
+  def bytes = @bytes ||= File.binread(@path)
+
+  def read(part)
+    text, errors, = Open3.capture3({"LC_ALL" => "C"}, "readelf", "--wide", part, @path)
+    text.empty? ? errors : text
+  end
+end
