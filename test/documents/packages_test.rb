@@ -40,19 +40,50 @@ class PackagesTest < Minitest::Test
 
   # A user of a checkout with another Ruby than it was compiled for.
   def test_a_checkout_that_is_not_compiled_says_so
-    Dir.mktmpdir do |folder|
-      sources = Dir.glob("lib/**/*.rb", base: ROOT)
-      sources.map { |path| File.dirname(path) }.uniq.each { |path| FileUtils.mkdir_p(File.join(folder, path)) }
-      sources.each { |path| FileUtils.cp(File.join(ROOT, path), File.join(folder, path)) }
-      command = [RbConfig.ruby, "--disable=gems", "-I#{folder}/lib", "-e", "require 'heddle'"]
-      said, status = Open3.capture2e({"RUBYOPT" => nil, "RUBYLIB" => nil, "HEDDLE_NATIVE_DIR" => nil}, *command)
-      refute status.success?
-      assert_includes said,
-        "heddle is not compiled for Ruby #{RUBY_VERSION}: with this Ruby, run `bundle exec rake compile` in a checkout"
+    with_library do |folder|
+      FileUtils.mkdir_p("#{folder}/ext/heddle")
+      FileUtils.touch("#{folder}/ext/heddle/extconf.rb")
+      assert_includes error_in(folder), "heddle is not compiled for Ruby #{RUBY_VERSION}: with this Ruby, run " \
+        "`bundle exec rake compile` in a checkout, or `gem pristine heddle` (LoadError)"
+    end
+  end
+
+  # A gem with compiled code has no C: it can be compiled only from the source gem.
+  def test_a_gem_without_code_for_this_ruby_says_so
+    with_library do |folder|
+      assert_includes error_in(folder), "heddle is not compiled for Ruby #{RUBY_VERSION}: " \
+        "`gem install heddle --platform ruby` compiles it for this system, as Bundler does after " \
+        "`bundle config set force_ruby_platform true`; that takes a C compiler (LoadError)"
+    end
+  end
+
+  def test_compiled_code_that_does_not_load_says_why
+    with_library do |folder|
+      FileUtils.mkdir_p("#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}")
+      File.write("#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle.so", "code of another machine")
+      assert_match(/heddle's compiled code does not load in Ruby #{RUBY_VERSION} on \S+ \(.*heddle\.so.*\): `gem install/,
+        error_in(folder))
     end
   end
 
   private
+
+  # Yields a folder with a copy of lib, without compiled code.
+  def with_library
+    Dir.mktmpdir do |folder|
+      sources = Dir.glob("lib/**/*.rb", base: ROOT)
+      sources.map { |path| File.dirname(path) }.uniq.each { |path| FileUtils.mkdir_p(File.join(folder, path)) }
+      sources.each { |path| FileUtils.cp(File.join(ROOT, path), File.join(folder, path)) }
+      yield folder
+    end
+  end
+
+  def error_in(folder)
+    command = [RbConfig.ruby, "--disable=gems", "-I#{folder}/lib", "-e", "require 'heddle'"]
+    said, status = Open3.capture2e({"RUBYOPT" => nil, "RUBYLIB" => nil, "HEDDLE_NATIVE_DIR" => nil}, *command)
+    refute_predicate status, :success?
+    said
+  end
 
   # Neither compiled code nor files that git ignores are expected.
   def assert_packed(path, folders, dependencies)

@@ -48,6 +48,16 @@ VALUE backend_available_names(void)
     return names;
 }
 
+VALUE backend_refusals(void)
+{
+    VALUE refusals = rb_hash_new();
+    for (size_t i = 0; i < BUILT; i++) {
+        if (verdict(i) == 0) continue;
+        rb_hash_aset(refusals, rb_str_new_cstr(built[i]->name), rb_syserr_new(verdict(i), NULL));
+    }
+    return refusals;
+}
+
 static VALUE list_of_names(void)
 {
     return rb_ary_join(backend_available_names(), rb_str_new_cstr(", "));

@@ -52,4 +52,7 @@ const struct backend *backend_after(const struct backend *failed);
 // Names of the usable backends of this build, best first. Each backend is probed once a process.
 VALUE backend_available_names(void);
 
+// The backends of this build that the kernel refuses, each with the SystemCallError.
+VALUE backend_refusals(void);
+
 #endif

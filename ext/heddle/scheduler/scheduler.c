@@ -110,6 +110,17 @@ static VALUE backends(VALUE klass)
     return backend_available_names();
 }
 
+/*
+ * call-seq: Heddle::Scheduler.refused_backends -> {String => SystemCallError}
+ *
+ * The backends that this build has and this kernel refuses, each with the kernel's answer.
+ */
+static VALUE refused_backends(VALUE klass)
+{
+    (void)klass;
+    return backend_refusals();
+}
+
 // ---- life
 
 /*
@@ -479,6 +490,7 @@ void Init_heddle_scheduler(void)
     rb_funcall(heddle_module, rb_intern("private_constant"), 1, ID2SYM(rb_intern("Loop")));
     hooks_define(heddle_cScheduler);
     rb_define_singleton_method(heddle_cScheduler, "backends", backends, 0);
+    rb_define_singleton_method(heddle_cScheduler, "refused_backends", refused_backends, 0);
     rb_define_singleton_method(heddle_cScheduler, "open", open_schedulers, 0);
     rb_define_singleton_method(heddle_cScheduler, "discard_parents", discard_parents, 0);
     rb_define_method(heddle_cScheduler, "initialize", scheduler_initialize, 0);
