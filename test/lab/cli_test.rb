@@ -29,7 +29,7 @@ class LabCLITest < Minitest::Test
 
   def test_wrong_command_lines_list_the_choices
     {
-      [] => /no command given/, %w[brew] => /unknown command "brew"; the commands are bench and serve/,
+      [] => /no command given/, %w[brew] => /unknown command "brew"; the commands are bench, serve and doctor/,
       %w[bench] => /no bench given; the benches are delay, scheduler/,
       %w[bench tea] => /unknown bench "tea"; choose from delay, scheduler/,
       %w[bench delay --models tea] => /unknown model "tea"; choose from blocking, threads/,
@@ -56,6 +56,12 @@ class LabCLITest < Minitest::Test
     status, out, err = cli("bench", "doctor", "stall")
     assert_equal [0, ""], [status, err]
     assert_match(/^This machine\n  .*\nWhat to mend\n.*\nModels\n(  stall \S+: .+\n)+\z/m, out)
+  end
+
+  def test_the_doctor_of_heddle_itself
+    status, out, err = cli("doctor")
+    assert_equal [0, ""], [status, err]
+    assert_match(/\Aheddle \S+, Ruby #{RUBY_VERSION} on .*\ncompiled code: .*heddle\.so, compiled on this machine\n/, out)
   end
 
   def test_a_delay_bench_writes_everything

@@ -21,6 +21,7 @@ module Heddle
           heddle serve         run the load server: GET /MS answers after MS milliseconds,
                                GET /b/BYTES with a body of that many bytes, and more;
                                or, with --proxy, a proxy that makes any server slow, silent or broken
+          heddle doctor        which compiled code of Heddle runs here, its backends, and why one is not used
 
           heddle COMMAND --help says more
           heddle --version
@@ -60,10 +61,11 @@ module Heddle
         case command
         when "bench" then bench(rest)
         when "serve" then ServeCommand.new(@out).run(rest)
+        when "doctor" then doctor
         when "--version", "-v" then say("heddle-lab #{VERSION}")
         when "--help", "-h", "help" then say(USAGE)
-        when nil then raise UsageError, "no command given; the commands are bench and serve"
-        else raise UsageError, "unknown command #{command.inspect}; the commands are bench and serve"
+        when nil then raise UsageError, "no command given; the commands are bench, serve and doctor"
+        else raise UsageError, "unknown command #{command.inspect}; the commands are bench, serve and doctor"
         end
       end
 
@@ -80,6 +82,11 @@ module Heddle
         when "--help", "-h" then say(USAGE)
         else BenchCommand.new(Bench.find(name).new, @out, @err).run(rest)
         end
+      end
+
+      def doctor
+        require "heddle/doctor"
+        say(Doctor.lines)
       end
 
       def say(text)

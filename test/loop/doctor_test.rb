@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "support/refusals"
+require "heddle/doctor"
+
+class DoctorTest < Minitest::Test
+  include LoopHelpers
+  include Refusals
+
+  ASK = 'require "heddle/doctor"; puts Heddle::Doctor.lines'
+
+  def test_what_runs_here
+    lines = assert_child(ASK, env: {"HEDDLE_BACKEND" => nil}).lines(chomp: true)
+    assert_match(/\Aheddle #{Heddle::VERSION}, Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM}, Linux /o, lines.shift)
+    assert_match(%r{\Acompiled code: /.*/heddle\.so, compiled on this machine\z}, lines.shift)
+    names = Heddle::Scheduler.backends
+    assert_equal "backend: #{names.first}; available: #{names.join(", ")}", lines.shift
+    assert_equal %w[uring epoll poll] - names, lines.map { |line| line[/\A\w+/] }
+  end
+
+  def test_a_forced_backend
+    assert_includes assert_child(ASK, env: {"HEDDLE_BACKEND" => "poll"}), "backend: poll (HEDDLE_BACKEND); available: "
+  end
+
+  def test_a_backend_that_the_kernel_refuses
+    skip "this build has no io_uring" unless Heddle::Scheduler.backends.include?("uring")
+    {Errno::EPERM => "security profile", Errno::ENOSYS => "too old"}.each do |error, cause|
+      refusing(IO_URING_SETUP, error) do |launcher|
+        out = assert_child(ASK, env: {"HEDDLE_BACKEND" => nil}, launcher: launcher)
+        assert_match(/^uring: this kernel refuses it \(#{error.new.message}: .*#{cause}/, out)
+        assert_includes out, "backend: epoll; "
+      end
+    end
+  end
+end
