@@ -3,7 +3,6 @@
 require "etc"
 require "fileutils"
 require "rbconfig"
-require "yaml"
 
 # Compiles an extension for one platform and each of its Rubies, which need not run on this machine.
 class NativeBuild
@@ -23,10 +22,10 @@ class NativeBuild
   def rubies = RUBIES.select { |ruby| rbconfigs[ruby] }
 
   # @return [Array<String>] the paths of this machine that may be in no library
-  def paths = [@root, prefix, Dir.home, *rbconfigs.values.map { |path| File.dirname(path) }].uniq
+  def paths = [@root, sysroot, Dir.home, *rbconfigs.values.map { |path| File.dirname(path) }].uniq
 
   # @return [String] the licence of liburing, which is linked into the library
-  def licence = Dir["#{prefix}/{share/doc/liburing-dev/copyright,LICENSE}"].first || raise("no licence of liburing here")
+  def licence = "#{sysroot}/usr/share/doc/liburing-dev/copyright"
 
   # Compiles, and separates the debug information.
   #
@@ -49,14 +48,13 @@ class NativeBuild
   def environment(ruby)
     rbconfig = rbconfigs.fetch(ruby)
     includes = rbconfig[%r{\A.*(?=/lib/)}] # the Ruby's prefix
-    maps = {includes => "/ruby", sysroot => "", prefix => "/usr", @root => "/heddle"}
-    maps = maps.filter_map { |from, to| "-ffile-prefix-map=#{from}=#{to}" if from }
+    maps = {sysroot => "", includes => "/ruby", @root => "/heddle"}.map { |from, to| "-ffile-prefix-map=#{from}=#{to}" }
     {
       "HEDDLE_TARGET_RBCONFIG" => rbconfig,
-      "HEDDLE_TARGET_CC" => ["#{platform}-gcc", ("--sysroot=#{sysroot}" if sysroot), *maps].compact.join(" "),
-      "HEDDLE_WERROR" => "1",
+      "HEDDLE_TARGET_CC" => "#{platform}-gcc --sysroot=#{sysroot} #{maps.join(" ")}",
+      "HEDDLE_WERROR" => nil, # each processor's optimizer has doubts of its own; `rake warnings` looks for true ones
       "HEDDLE_COMPLETE" => "1",
-      "PKG_CONFIG_LIBDIR" => Dir["#{prefix}/lib{/#{platform},}/pkgconfig"].first,
+      "PKG_CONFIG_LIBDIR" => "#{sysroot}/usr/lib/#{platform}/pkgconfig",
       "PKG_CONFIG_SYSROOT_DIR" => sysroot,
       "RUBYOPT" => nil # Bundler's
     }
@@ -78,36 +76,19 @@ class NativeBuild
     system("#{platform}-#{name}", *arguments) or raise "#{platform}-#{name} #{arguments.join(" ")} failed"
   end
 
-  # Where a container of rake-compiler-dock is to build, its Rubies and its C library; else those of script/sysroot.
-  def docked = @docked ||= Dir["#{Dir.home}/.rake-compiler/config.yml"].first
-
-  def sysroot = docked ? nil : (@sysroot ||= IO.popen(["#{@root}/script/sysroot", platform], &:read).chomp.tap do |folder|
+  def sysroot = @sysroot ||= IO.popen(["#{@root}/script/sysroot", platform], &:read).chomp.tap do |folder|
     raise "script/sysroot #{platform} failed" if folder.empty?
-  end)
+  end
 
-  # The folder that has liburing.
-  def prefix = docked ? ENV.fetch("HEDDLE_LIBURING") : "#{sysroot}/usr"
-
+  # Those of Debian, and for other versions: those of rake-compiler-dock, and those that are installed here, whose
+  # headers are for this machine's processor.
   def rbconfigs
-    @rbconfigs ||= (docked ? rbconfigs_of_dock : rbconfigs_of_debian.merge(installed))
-  end
-
-  def rbconfigs_of_dock
-    YAML.load_file(docked).filter_map { |key, path|
-      [$1, path] if key =~ /\Arbconfig-#{platform}-(\d+\.\d+)/
-    }.to_h
-  end
-
-  def rbconfigs_of_debian
-    by_version(Dir["#{sysroot}/usr/lib/#{platform}/ruby/*/rbconfig.rb"])
-  end
-
-  # Debian has no package of some versions: those that are installed here have headers for this machine's processor.
-  def installed
-    return {} unless platform.start_with?(RbConfig::CONFIG["host_cpu"])
-
-    by_version(Dir["{/opt/rubies,#{Dir.home}/.rubies}/*/lib/ruby/*/*-linux*/rbconfig.rb"])
-      .reject { |ruby, _| rbconfigs_of_debian.key?(ruby) }
+    @rbconfigs ||= begin
+      own = platform.start_with?(RbConfig::CONFIG["host_cpu"])
+      places = [("{/usr/local,{/opt/rubies,#{Dir.home}/.rubies}/*}/lib/ruby/*/*-linux*" if own),
+        "/usr/local/rake-compiler/ruby/#{platform}/*/lib/ruby/*/*-linux*", "#{sysroot}/usr/lib/#{platform}/ruby/*"]
+      places.compact.map { |place| by_version(Dir["#{place}/rbconfig.rb"]) }.reduce(:merge)
+    end
   end
 
   def by_version(paths) = paths.sort.to_h { |path| [path[%r{/ruby/(\d+\.\d+)\.}, 1], path] }

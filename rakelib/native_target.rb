@@ -20,7 +20,8 @@ eval(File.read(path).sub(/^ *RUBY_VERSION\..*\n *raise .*\n/, ""), TOPLEVEL_BIND
   "DLDFLAGS" => "-Wl,-z,relro,-z,now,--as-needed,--exclude-libs,ALL",
   "LDSHARED" => "$(CC) -shared",
   "LIBS" => "-lm",
-  **%w[LIBRUBYARG LIBRUBYARG_SHARED LIBRUBYARG_STATIC MAINLIBS RPATHFLAG hardenflags warnflags].to_h { |name| [name, ""] }
+  **%w[LIBRUBYARG LIBRUBYARG_SHARED LIBRUBYARG_STATIC MAINLIBS RPATHFLAG hardenflags warnflags]
+    .to_h { |name| [name, ""] }
 }.each do |name, value|
   RbConfig::MAKEFILE_CONFIG[name] = value.dup
   RbConfig::CONFIG[name] = RbConfig.expand(value.dup)

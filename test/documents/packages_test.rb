@@ -61,7 +61,7 @@ class PackagesTest < Minitest::Test
     with_library do |folder|
       FileUtils.mkdir_p("#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}")
       File.write("#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle.so", "code of another machine")
-      assert_match(/heddle's compiled code does not load in Ruby #{RUBY_VERSION} on \S+ \(.*heddle\.so.*\): `gem install/,
+      assert_match(/compiled code does not load in Ruby #{RUBY_VERSION} on \S+ \(.*heddle\.so.*\): `gem install/o,
         error_in(folder))
     end
   end

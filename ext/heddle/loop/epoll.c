@@ -14,10 +14,6 @@
 
 enum { EVENTS = 256 };
 
-#if !defined(__NR_epoll_pwait2) && (defined(__x86_64__) || defined(__aarch64__))
-#define __NR_epoll_pwait2 441 // kernel headers before 5.11, as compiled gems are built with, lack it
-#endif
-
 #define WAKEUP_KEY UINT64_MAX
 #define TIMER_KEY  (UINT64_MAX - 1)
 
@@ -144,7 +140,7 @@ static int wait_milliseconds(struct epoll *epoll, int64_t timeout)
 
 static int wait_nanoseconds(struct epoll *epoll, int64_t timeout)
 {
-#ifdef __NR_epoll_pwait2
+#ifdef __NR_epoll_pwait2 // kernel headers from 5.11 on
     static atomic_bool
         refused; // any thread; ENOSYS: kernel < 5.11; EPERM: a container's filter that is older than the call
     if (!refused) {
