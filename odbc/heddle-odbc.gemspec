@@ -9,7 +9,7 @@ Gem::Specification.new do |spec|
   spec.summary = "ODBC for Heddle::DB: databases behind unixODBC, without stopping other tasks"
   spec.description = <<~TEXT
     Heddle::DB.connect("odbc:DSN=…"): each connection calls its ODBC driver on a native thread of its own. Tasks wait in
-    the scheduler, and a deadline or cancel ends a query. Needs unixODBC with its headers.
+    the scheduler, and a deadline or cancel ends a query. Needs unixODBC.
   TEXT
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1.2"

@@ -9,26 +9,24 @@ namespace :gem do
   list = ->(name, all) { ENV.key?(name) ? ENV[name].split(/[ ,]+/) : all }
   platforms = -> { list.call("NATIVE_PLATFORMS", %w[x86_64-linux-gnu aarch64-linux-gnu]) }
   date = -> { ENV["SOURCE_DATE_EPOCH"] ||= IO.popen(%w[git log -1 --format=%ct], chdir: root, &:read).chomp }
-  make = lambda do |folder, platform|
-    build = NativeBuild.new(root, platform)
-    rubies = list.call("NATIVE_RUBIES", NativeBuild::RUBIES)
-    missing = rubies - build.rubies
-    unless missing.empty?
-      raise "#{platform}: no headers here of Ruby #{missing.join(", ")}. NATIVE_RUBIES=#{(rubies - missing).join(",")} " \
-        "makes a gem without it, for tests"
-    end
-    native = NativeGem.new(root, platform, rubies)
-    [native, build, native.build(folder, build)]
+  rubies = lambda do |build|
+    wanted = list.call("NATIVE_RUBIES", NativeBuild::RUBIES)
+    missing = wanted - build.rubies
+    next wanted if missing.empty?
+
+    raise "#{build.platform}: no headers here of Ruby #{missing.join(", ")}. " \
+      "NATIVE_RUBIES=#{(wanted - missing).join(",")} makes gems without it, for tests"
   end
 
   desc "Build gems with compiled code into pkg/native, and check them"
   task native: :context do
     date.call
-    platforms.call.each do |platform|
-      native, build, path = make.call("pkg/native", platform)
+    platforms.call.product(NativeExtension.all) do |platform, extension|
+      build = NativeBuild.new(root, platform)
+      native = NativeGem.new(root, extension, platform, rubies.call(build))
+      path = native.build("pkg/native", build)
       problems = native.problems(path, paths: build.paths)
       raise "#{path}:\n  #{problems.join("\n  ")}" unless problems.empty?
-      puts path
     end
   end
 
@@ -37,13 +35,15 @@ namespace :gem do
     task again: :context do
       date.call
       platforms.call.each do |platform|
-        first = Dir["pkg/native/heddle-*-#{platform}.gem"].first or raise "`rake gem:native` first"
+        first = Dir["pkg/native/*-#{platform}.gem"]
+        raise "`rake gem:native` first" if first.empty?
+
         Dir.mktmpdir do |folder|
           copy = "#{folder}/heddle"
           sh "git", "clone", "--quiet", root, copy, verbose: false
           sh({"NATIVE_PLATFORMS" => platform}, RbConfig.ruby, "-S", "rake", "gem:native", chdir: copy, verbose: false)
-          second = "#{copy}/#{first}"
-          raise "#{first} differs when it is built in another folder" unless FileUtils.identical?(first, second)
+          different = first.reject { |path| FileUtils.identical?(path, File.join(copy, path)) }
+          raise "built in another folder, other bytes: #{different.join(", ")}" unless different.empty?
         end
       end
     end

@@ -2,7 +2,9 @@
 
 require "etc"
 require "fileutils"
+require "pathname"
 require "rbconfig"
+require_relative "native_extension"
 
 # Compiles an extension for one platform and each of its Rubies, which need not run on this machine.
 class NativeBuild
@@ -24,22 +26,26 @@ class NativeBuild
   # @return [Array<String>] the paths of this machine that may be in no library
   def paths = [@root, sysroot, Dir.home, *rbconfigs.values.map { |path| File.dirname(path) }].uniq
 
-  # @return [String] the licence of liburing, which is linked into the library
-  def licence = "#{sysroot}/usr/share/doc/liburing-dev/copyright"
+  # @param package [String] whose code is linked into a library
+  # @return [String] path of its licence
+  def licence(package) = "#{sysroot}/usr/share/doc/#{package}/copyright"
 
   # Compiles, and separates the debug information.
   #
+  # @param extension [NativeExtension]
   # @param ruby [String] such as "4.0"
   # @param library [String] where the library is to be
   # @param debug [String] where its debug information is to be
   # @return [void]
-  def compile(ruby, library, debug)
-    folder = File.join(@root, "tmp", "native", platform, ruby)
+  def compile(extension, ruby, library, debug)
+    folder = File.expand_path("tmp/native/#{platform}/#{ruby}/#{File.dirname(extension.gemspec)}", @root)
     FileUtils.rm_rf(folder)
     FileUtils.mkdir_p([folder, File.dirname(library), File.dirname(debug)])
-    run(folder, RbConfig.ruby, "--disable=gems", "-r#{@root}/rakelib/native_target.rb", "../../../../ext/heddle/extconf.rb", ruby: ruby)
+    # The path that begins here is the same in every checkout, and so are the bytes.
+    extconf = Pathname("#{@root}/#{extension.sources}/extconf.rb").relative_path_from(Pathname(folder)).to_s
+    run(folder, RbConfig.ruby, "--disable=gems", "-r#{@root}/rakelib/native_target.rb", extconf, ruby: ruby)
     run(folder, "make", "--silent", "-j#{Etc.nprocessors}", ruby: ruby)
-    separate("#{folder}/heddle.so", library, debug)
+    separate("#{folder}/#{extension.name}", library, debug)
   end
 
   private

@@ -12,20 +12,22 @@ class NativeGem
   RUBYGEMS = Gem::Requirement.new(">= 3.3.22")
 
   # @param root [String] the checkout
+  # @param extension [NativeExtension]
   # @param platform [String]
   # @param rubies [Array<String>] those that it is for
-  def initialize(root, platform, rubies)
-    @root = root
+  def initialize(root, extension, platform, rubies)
+    @gemspec = File.join(root, extension.gemspec)
+    @extension = extension
     @platform = platform
     @rubies = rubies
   end
 
   # @return [Gem::Specification]
   def spec
-    Gem::Specification.load(File.join(@root, "heddle.gemspec")).dup.tap do |spec|
+    Gem::Specification.load(@gemspec).dup.tap do |spec|
       spec.platform = Gem::Platform.new(@platform)
       spec.extensions = []
-      spec.files = spec.files.grep_v(%r{\Aext/}) + libraries.values + ["LICENSE-liburing"]
+      spec.files = spec.files.grep_v(%r{\Aext/}) + libraries.values + @extension.licences.keys
       spec.files.sort!
       spec.required_ruby_version = [">= 3.1.2", "< #{Gem::Version.new("#{@rubies.max}.0").bump}.dev"]
       spec.required_rubygems_version = RUBYGEMS
@@ -33,9 +35,10 @@ class NativeGem
   end
 
   # @return [Hash{String => String}] the path of each Ruby's library in the gem
-  def libraries = @rubies.to_h { |ruby| [ruby, "lib/heddle/#{ruby}/heddle.so"] }
+  def libraries = @rubies.to_h { |ruby| [ruby, format(@extension.library, ruby)] }
 
-  # Compiles, and packs, which takes a RubyGems that tells C libraries apart. SOURCE_DATE_EPOCH is the time of all files in the gem.
+  # Compiles, and packs, which takes a RubyGems that tells C libraries apart. SOURCE_DATE_EPOCH is the time of all files
+  # in the gem.
   #
   # @param folder [String] where the gem is to be, and the folder debug/ with the debug information
   # @param build [NativeBuild]
@@ -47,13 +50,16 @@ class NativeGem
 
     Dir.mktmpdir do |stage|
       libraries.each do |ruby, path|
-        build.compile(ruby, File.join(stage, path), File.join(folder, "debug", @platform, ruby, "heddle.so.debug"))
+        debug = File.join(folder, "debug", @platform, ruby, "#{@extension.name}.debug")
+        build.compile(@extension, ruby, File.join(stage, path), debug)
       end
-      copy(build.licence, File.join(stage, "LICENSE-liburing"))
-      (spec.files - libraries.values - ["LICENSE-liburing"]).each do |path|
-        copy(File.join(@root, path), File.join(stage, path))
+      @extension.licences.each { |path, (package, _)| copy(build.licence(package), File.join(stage, path)) }
+      (spec.files - libraries.values - @extension.licences.keys).each do |path|
+        copy(File.expand_path(path, File.dirname(@gemspec)), File.join(stage, path))
       end
-      File.expand_path(spec.file_name, folder).tap { |path| Dir.chdir(stage) { Gem::Package.build(spec, false, true, path) } }
+      path = File.expand_path(spec.file_name, folder)
+      Dir.chdir(stage) { Gem::Package.build(spec, false, true, path) }
+      path
     end
   end
 
@@ -86,14 +92,16 @@ class NativeGem
 
   def of_files(folder)
     files = Dir.glob("**/*", File::FNM_DOTMATCH, base: folder).select { |path| File.file?(File.join(folder, path)) }
-    licence = File.join(folder, "LICENSE-liburing")
+    wrong = @extension.licences.reject do |path, (_, words)|
+      File.exist?(File.join(folder, path)) && File.read(File.join(folder, path)).include?(words)
+    end
     [*(files - spec.files).map { |file| "has #{file}" }, *(spec.files - files).map { |file| "lacks #{file}" },
-      *("LICENSE-liburing is not its licence" unless File.exist?(licence) && File.read(licence).include?("Jens Axboe"))]
+      *wrong.keys.map { |path| "#{path} is not its licence" }]
   end
 
   def of_libraries(folder, paths)
     libraries.select { |_, path| File.exist?(File.join(folder, path)) }.flat_map do |ruby, path|
-      NativeLibrary.new(File.join(folder, path), platform: @platform, ruby: ruby, paths: paths).problems
+      NativeLibrary.new(File.join(folder, path), @extension, platform: @platform, ruby: ruby, paths: paths).problems
         .map { |problem| "#{path} #{problem}" }
     end
   end

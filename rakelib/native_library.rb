@@ -10,17 +10,18 @@ class NativeLibrary
   # Debian 10, RHEL 8 and Ubuntu 18.10 have it.
   NEWEST_GLIBC = Gem::Version.new("2.28")
   NEEDED = %w[libc.so.6 libm.so.6 libpthread.so.0 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1].freeze
-  EXPORTED = /\A(?:Init_heddle|sqlite3_heddle_init)\z/
   # What is there when the code is loaded, without a library that it names: Ruby, and what the compiler itself adds.
   PRESENT = /\A(?:rb_|ruby_|onig|st_|_ITM_|__gmon_start__\z)/
-  private_constant :MACHINES, :NEEDED, :EXPORTED, :PRESENT
+  private_constant :MACHINES, :NEEDED, :PRESENT
 
   # @param path [String]
+  # @param extension [NativeExtension]
   # @param platform [String] such as "x86_64-linux-gnu"
   # @param ruby [String] such as "4.0"
   # @param paths [Array<String>] of the machine that built it, which it may not name
-  def initialize(path, platform:, ruby:, paths: [])
+  def initialize(path, extension, platform:, ruby:, paths: [])
     @path = path
+    @extension = extension
     @platform = platform
     @ruby = ruby
     @paths = paths
@@ -31,7 +32,7 @@ class NativeLibrary
     return ["is no shared library"] unless header.match?(/Type: +DYN/)
 
     [*machine, *compiled_for, *newer_symbols, *unknown_symbols, *exported, *needed, *run_path, *named_paths, *stripped,
-      *without_ring]
+      *lacking]
   end
 
   private
@@ -57,10 +58,13 @@ class NativeLibrary
 
   def exported
     names = symbols.filter_map { |symbol| symbol[:name] unless symbol[:undefined] }
-    names.grep_v(EXPORTED).map { |name| "exports #{name}" }
+    (names - @extension.exported).map { |name| "exports #{name}" }
   end
 
-  def needed = dynamic.scan(/\(NEEDED\).*\[(.*)\]/).flatten.-(NEEDED).map { |name| "needs the library #{name}" }
+  def needed
+    names = dynamic.scan(/\(NEEDED\).*\[(.*)\]/).flatten - NEEDED - @extension.needed
+    names.map { |name| "needs the library #{name}" }
+  end
 
   def run_path = dynamic.scan(/\((?:RUNPATH|RPATH)\).*\[(.*)\]/).flatten.map { |path| "looks for libraries in #{path}" }
 
@@ -74,7 +78,9 @@ class NativeLibrary
       ("does not name its debug file" unless sections.include?(".gnu_debuglink"))].compact
   end
 
-  def without_ring = (["lacks io_uring"] unless bytes.include?("\0uring\0".b))
+  def lacking
+    @extension.contained.reject { |_, text| bytes.include?(text.b) }.keys.map { |what| "lacks #{what}" }
+  end
 
   def undefined = symbols.filter_map { |symbol| symbol[:name] if symbol[:undefined] }
 

@@ -6,8 +6,9 @@ require "rbconfig" # so that mkmf finds it loaded
 
 path = ENV.fetch("HEDDLE_TARGET_RBCONFIG")
 Object.send(:remove_const, :RbConfig)
-# The file's first statement refuses every Ruby but its own.
-eval(File.read(path).sub(/^ *RUBY_VERSION\..*\n *raise .*\n/, ""), TOPLEVEL_BINDING, path) # rubocop:disable Security/Eval
+# Without its first statement, which refuses every Ruby but its own.
+settings = File.read(path).sub(/^ *RUBY_VERSION\..*\n *raise .*\n/, "")
+eval(settings, TOPLEVEL_BINDING, path) # rubocop:disable Security/Eval
 
 # All versions are compiled alike, whatever flags each of these Rubies was compiled with. The code is linked with no
 # libruby: each Ruby has its symbols already when it loads the code, from a library whose name differs between systems

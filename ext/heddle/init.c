@@ -23,8 +23,7 @@ EACH(DECLARE)
 
 // Code that was compiled for one minor version of Ruby may load in another, and crashes there. rakelib/native_library.rb
 // looks for this text.
-#define COMPILED_FOR \
-    "compiled for Ruby " STRINGIZE(RUBY_API_VERSION_MAJOR) "." STRINGIZE(RUBY_API_VERSION_MINOR)
+#define COMPILED_FOR "compiled for Ruby " STRINGIZE(RUBY_API_VERSION_MAJOR) "." STRINGIZE(RUBY_API_VERSION_MINOR)
 
 static void check_version(void)
 {

@@ -102,12 +102,15 @@ class NativeGemTest < Minitest::Test
 
   # All that is not C is the same in both gems, so that no program runs on one of them only.
   def test_what_the_gem_has_of_the_source_gem
-    source = Gem::Specification.load(File.join(ROOT, "heddle.gemspec"))
-    spec = NativeGem.new(ROOT, PLATFORM, NativeBuild::RUBIES).spec
-    assert_equal source.files.grep_v(%r{\Aext/}), spec.files & source.files
-    assert_equal NativeBuild::RUBIES.map { |ruby| "lib/heddle/#{ruby}/heddle.so" } + ["LICENSE-liburing"],
-      (spec.files - source.files).sort_by { |path| path.start_with?("lib") ? 0 : 1 }
-    assert_equal Gem::Requirement.new(">= 3.1.2", "< 4.1.dev"), spec.required_ruby_version
+    NativeExtension.all.each do |extension|
+      source = Gem::Specification.load(File.join(ROOT, extension.gemspec))
+      spec = NativeGem.new(ROOT, extension, PLATFORM, NativeBuild::RUBIES).spec
+      assert_equal source.files.grep_v(%r{\Aext/}), spec.files & source.files
+      added = [*extension.licences.keys, *NativeBuild::RUBIES.map { |ruby| format(extension.library, ruby) }]
+      assert_equal added, spec.files - source.files
+      assert_empty spec.extensions
+      assert_equal Gem::Requirement.new(">= 3.1.2", "< 4.1.dev"), spec.required_ruby_version
+    end
   end
 
   private
@@ -123,7 +126,7 @@ class NativeGemTest < Minitest::Test
     Dir.mktmpdir do |folder|
       path = library(folder, source, *options, strip: strip)
       yield path if block_given?
-      NativeLibrary.new(path, platform: platform, ruby: "4.0", paths: paths).problems
+      NativeLibrary.new(path, NativeExtension::HEDDLE, platform: platform, ruby: "4.0", paths: paths).problems
     end
   end
 
@@ -144,11 +147,13 @@ class NativeGemTest < Minitest::Test
   end
 
   # What stands in for NativeBuild.
-  SmallBuild = Struct.new(:library, :licence) do
-    def compile(_ruby, library, _debug)
+  SmallBuild = Struct.new(:library, :terms) do
+    def compile(_extension, _ruby, library, _debug)
       FileUtils.mkdir_p(File.dirname(library))
       FileUtils.cp(self.library, library)
     end
+
+    def licence(_package) = terms
   end
   private_constant :SmallBuild
 
@@ -157,9 +162,9 @@ class NativeGemTest < Minitest::Test
       File.write("#{folder}/licence", licence)
       build = SmallBuild.new(library(folder, source), "#{folder}/licence")
       path = Gem::DefaultUserInteraction.use_ui(Gem::SilentUI.new) {
-        native.new(ROOT, PLATFORM, ["4.0"]).build(folder, build)
+        native.new(ROOT, NativeExtension::HEDDLE, PLATFORM, ["4.0"]).build(folder, build)
       }
-      NativeGem.new(ROOT, PLATFORM, ["4.0"]).problems(path)
+      NativeGem.new(ROOT, NativeExtension::HEDDLE, PLATFORM, ["4.0"]).problems(path)
     end
   end
 end

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ruby/io.h>
+#include <ruby/version.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -411,8 +412,14 @@ static void define_states(VALUE client)
     rb_define_method(client, "abilities", client_abilities, 0);
 }
 
+// As in ext/heddle/init.c: code that was compiled for one minor version of Ruby may load in another, and crashes there.
+#define COMPILED_FOR "compiled for Ruby " STRINGIZE(RUBY_API_VERSION_MAJOR) "." STRINGIZE(RUBY_API_VERSION_MINOR)
+
 RUBY_FUNC_EXPORTED void Init_heddle_odbc(void)
 {
+    if (ruby_api_version[0] != RUBY_API_VERSION_MAJOR || ruby_api_version[1] != RUBY_API_VERSION_MINOR)
+        rb_raise(rb_eLoadError, "heddle_odbc.so is " COMPILED_FOR ", and this is Ruby %d.%d", ruby_api_version[0],
+                 ruby_api_version[1]);
     VALUE db = rb_path2class("Heddle::DB");
     VALUE module = rb_define_module_under(db, "ODBC");
     VALUE client = rb_define_class_under(module, "Client", rb_cObject);
