@@ -25,7 +25,8 @@ module Heddle
     def self.lines
       used = Heddle.run { Heddle.spawn { Fiber.scheduler.backend }.value }
       forced = " (HEDDLE_BACKEND)" unless ENV["HEDDLE_BACKEND"].to_s.empty?
-      ["heddle #{VERSION}, Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM}, #{Etc.uname.values_at(:sysname, :release).join(" ")}",
+      system = Etc.uname.values_at(:sysname, :release).join(" ")
+      ["heddle #{VERSION}, Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM}, #{system}",
         "compiled code: #{code}", "backend: #{used}#{forced}; available: #{Scheduler.backends.join(", ")}", *refused,
         *left_out]
     end

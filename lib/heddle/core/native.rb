@@ -22,8 +22,8 @@ module Heddle
     end
 
     # A checkout, and a gem with compiled code for several Rubies, have a folder a version: code compiled for one minor
-    # version of Ruby crashes, or fails to load, in another. `gem install` compiles for one Ruby, and makes no folder for
-    # its version.
+    # version of Ruby crashes, or fails to load, in another. `gem install` compiles for one Ruby, and makes no folder
+    # for its version.
     def self.features(feature)
       directory, name = File.split(feature)
       [File.join(directory, RUBY_VERSION[/\A\d+\.\d+/], name), feature]
@@ -51,7 +51,8 @@ module Heddle
           "`bundle config set force_ruby_platform true`; that takes a C compiler"
       end
 
-      "#{"#{needs}, then " if needs}with this Ruby, run `bundle exec rake compile` in a checkout, or `gem pristine #{gem}`"
+      "#{"#{needs}, then " if needs}with this Ruby, run `bundle exec rake compile` in a checkout, or " \
+        "`gem pristine #{gem}`"
     end
     private_class_method :mend
   end
