@@ -10,7 +10,7 @@ class VocabularyTest < Minitest::Test
     /\bcarriers?\b/i => "worker fiber", /\bguests?\b|_guests?\b|\bguest_/i => "external task",
     /\bforeign[ _]schedulers?\b/i => "other scheduler", /\b(?:mutex_)?relock/i => "reacquire (a Mutex)",
     /\bown_thread/ => "background thread", /\bGate\b/ => "event count",
-    /pristine|plainness|(?<!rb_)nogvl|\bstruct place\b/i => "unpatched, override, without the GVL, context",
+    /(?<!gem )pristine|plainness|(?<!rb_)nogvl|\bstruct place\b/i => "unpatched, override, without the GVL, context",
     /\blanes?\b|_lanes?\b/i => "worker", /\bdealers?\b/i => "dispatcher", /\brooms\b/i => "layers",
     /(?<!re)stri(?:ke|king)|struck/i => "interrupt", /\bLimit::Agent\b|limit.?s agents?\b/ => "coordinator",
     /SQLite.{0,4}(?:Line|Turn|Refusals|Shape)\b|sqlite_shape|@shape\b|MySQL2::Line\b|\bBounds\.new/ =>
