@@ -53,7 +53,8 @@ class NativeLibrary
   end
 
   def unknown_symbols
-    undefined.reject { |name| name.include?("@") || name.match?(PRESENT) }.map { |name| "lacks #{name}" }
+    present = Regexp.union(PRESENT, *@extension.needed.values)
+    undefined.reject { |name| name.include?("@") || name.match?(present) }.map { |name| "lacks #{name}" }
   end
 
   def exported
@@ -62,7 +63,7 @@ class NativeLibrary
   end
 
   def needed
-    names = dynamic.scan(/\(NEEDED\).*\[(.*)\]/).flatten - NEEDED - @extension.needed
+    names = dynamic.scan(/\(NEEDED\).*\[(.*)\]/).flatten - NEEDED - @extension.needed.keys
     names.map { |name| "needs the library #{name}" }
   end
 

@@ -21,8 +21,8 @@
 #define DECLARE(name) void Init_heddle_##name(void);
 EACH(DECLARE)
 
-// Code that was compiled for one minor version of Ruby may load in another, and crashes there. The rake task gem:native
-// looks for this text in a library.
+// Code that was compiled for one minor version of Ruby may load in another, and crashes there. This text is what
+// rakelib/native_library.rb looks for.
 #define COMPILED_FOR "compiled for Ruby " STRINGIZE(RUBY_API_VERSION_MAJOR) "." STRINGIZE(RUBY_API_VERSION_MINOR)
 
 static void check_version(void)

@@ -51,8 +51,8 @@ module Heddle
           "`bundle config set force_ruby_platform true`; that takes a C compiler"
       end
 
-      "#{"#{needs}, then " if needs}with this Ruby, run `bundle exec rake compile` in a checkout, or " \
-        "`gem pristine #{gem}`"
+      "#{"#{needs}, then " if needs}with this Ruby, run `bundle exec rake compile` in a checkout, " \
+        "or `gem pristine #{gem}`"
     end
     private_class_method :mend
   end
