@@ -23,6 +23,6 @@ NativeExtension::HEDDLE = NativeExtension.new(
 )
 # unixODBC is there where a driver for ODBC is.
 NativeExtension::ODBC = NativeExtension.new(
-  "odbc/heddle-odbc.gemspec", "odbc/ext/heddle_odbc", "lib/heddle/db/odbc/%s/heddle_odbc.so", {}, {"libodbc.so.2" => /\ASQL/},
-  %w[Init_heddle_odbc], {}
+  "odbc/heddle-odbc.gemspec", "odbc/ext/heddle_odbc", "lib/heddle/db/odbc/%s/heddle_odbc.so", {},
+  {"libodbc.so.2" => /\ASQL/}, %w[Init_heddle_odbc], {}
 )
