@@ -23,8 +23,8 @@ class SignaturesTest < Minitest::Test
 
   def setup
     require "rbs"
-    %w[timeout net_http neverblock blocking_operations active_record executor limit
-      memcached db/postgresql db/sqlite doctor rack/deadline deadline_header puma sidekiq active_job
+    %w[doctor timeout net_http neverblock blocking_operations active_record executor limit
+      memcached db/postgresql db/sqlite rack/deadline deadline_header puma sidekiq active_job
       simulation].each { |name| require "heddle/#{name}" }
   end
 
