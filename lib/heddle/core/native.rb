@@ -11,14 +11,15 @@ module Heddle
     #   the folder HEDDLE_NATIVE_DIR
     # @param sources [String] path of the gem's extconf.rb; a gem with compiled code does not have it
     # @param needs [String, nil] what else compiling takes
+    # @param library [String, nil] what the compiled code needs of the system
     # @return [void]
     # @raise [LoadError] that says what happened, and the command that mends it
-    def self.load(gem, feature, other:, sources:, needs: nil)
+    def self.load(gem, feature, other:, sources:, needs: nil, library: nil)
       folder = ENV["HEDDLE_NATIVE_DIR"].to_s
       return require(File.expand_path(other, folder)) unless folder.empty?
 
       wrong = missing(*features(feature)) or return
-      raise LoadError, "#{gem}#{wrong}: #{mend(gem, sources, needs)}", cause: nil
+      raise LoadError, "#{gem}#{wrong}: #{mend(gem, sources, needs, library)}", cause: nil
     end
 
     # A checkout, and a gem with compiled code for several Rubies, have a folder a version: code compiled for one minor
@@ -45,10 +46,10 @@ module Heddle
     end
     private_class_method :missing
 
-    def self.mend(gem, sources, needs)
+    def self.mend(gem, sources, needs, library)
       unless File.exist?(sources)
-        return "`gem install #{gem} --platform ruby` compiles it for this system, as Bundler does after " \
-          "`bundle config set force_ruby_platform true`; that takes a C compiler"
+        return "#{"it needs #{library}; " if library}`gem install #{gem} --platform ruby` compiles it for this " \
+          "system, as Bundler does after `bundle config set force_ruby_platform true`; that takes a C compiler"
       end
 
       "#{"#{needs}, then " if needs}with this Ruby, run `bundle exec rake compile` in a checkout, " \
