@@ -219,6 +219,51 @@ class HangUpTest < Minitest::Test
     end
   end
 
+  def test_a_kill_comes_first
+    skip "needs Ruby 3.3" unless Fiber.method_defined?(:kill)
+
+    Heddle.run do
+      with_tcp do |socket, peer|
+        fiber, left = nil
+        task = Heddle.spawn do
+          fiber = Fiber.current
+          Heddle::Task.interrupt_at_hang_up(socket, Left.new) do
+            Heddle.shield(5) do
+              peer.close
+              sleep(0.05)
+            end
+          end
+          left = sleep(0.001)
+        end
+        sleep(0.02)
+        fiber.kill
+        task.wait
+        assert_equal [:cancelled, nil], [task.status, left]
+      end
+    end
+  end
+
+  def test_a_killed_task_cleans_up_when_the_peer_has_left
+    skip "needs Ruby 3.3" unless Fiber.method_defined?(:kill)
+
+    Heddle.run do
+      with_tcp do |socket, peer|
+        fiber, cleaned = nil
+        task = watching(socket) do
+          fiber = Fiber.current
+          sleep
+        ensure
+          peer.close
+          cleaned = sleep(0.02)
+        end
+        sleep(0.001)
+        fiber.kill
+        task.wait
+        assert_equal [:cancelled, true], [task.status, !cleaned.nil?]
+      end
+    end
+  end
+
   # The same number is another file's then.
   def test_a_socket_that_is_closed_on_this_side
     Heddle.run do

@@ -18,7 +18,8 @@ struct watch {
 void hang_up_found(struct loop *loop, struct loop_wait *wait)
 {
     struct wait_owner *owner = wait->owner;
-    if (wait->error || owner->cancel_pending) return; // an error: this process has closed the socket
+    // An error: this process has closed the socket.
+    if (wait->error || owner->cancel_pending || owner->killed) return;
     owner->interruption = wait->value;
     owner->cancel_pending = true;
     if (owner->chain->other_fibers || owner_pending(owner)) loop_interrupt_owner(loop, owner);

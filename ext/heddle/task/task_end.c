@@ -328,6 +328,7 @@ static void kill_task(struct task *task)
     if (task->owner.killed || !task_runs(task)) return;
     task_become(task, TASK_CANCELLING);
     task->owner.killed = task->owner.cancel_pending = true;
+    if (!is_external(task)) task->owner.interruption = Qnil; // whoever takes that back does not take back the kill
     if (task->owner.loop->owner == &task->owner) {
         owner_raise_pending(&task->owner);
     } else {
