@@ -264,6 +264,19 @@ class HangUpTest < Minitest::Test
     end
   end
 
+  # The peer learns of it while the block goes on.
+  def test_a_socket_that_the_block_closes
+    Heddle.run do
+      with_tcp do |socket, peer|
+        Heddle::Task.interrupt_at_hang_up(socket, Left.new) do
+          sleep(0.001)
+          socket.close
+          Heddle.deadline(5) { assert_empty peer.read }
+        end
+      end
+    end
+  end
+
   # The same number is another file's then.
   def test_a_socket_that_is_closed_on_this_side
     Heddle.run do

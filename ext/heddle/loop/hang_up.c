@@ -18,8 +18,11 @@ struct watch {
 void hang_up_found(struct loop *loop, struct loop_wait *wait)
 {
     struct wait_owner *owner = wait->owner;
-    // An error: this process has closed the socket.
-    if (wait->error || owner->cancel_pending || owner->killed) return;
+    if (wait->error) { // this process closes the socket: a poll in the kernel would hold it open
+        if (loop->thread == rb_thread_current()) descriptor_leave(&loop->poller, wait);
+        return;
+    }
+    if (owner->cancel_pending || owner->killed) return;
     owner->interruption = wait->value;
     owner->cancel_pending = true;
     if (owner->chain->other_fibers || owner_pending(owner)) loop_interrupt_owner(loop, owner);
