@@ -205,11 +205,12 @@ class RackDeadlineTest < Minitest::Test
     end
   end
 
-  # On either side of it.
+  # On either side of it. A config.ru with freeze_app freezes all of them.
   def test_rack_timeout_is_named_once
     ended = ->(_) { [200, {}, ["in time"]] }
     [->(app) { Heddle::Rack::Deadline.new(Rack::Timeout.new(app), 5) },
-      ->(app) { Rack::Timeout.new(Heddle::Rack::Deadline.new(app, 5)) }].each do |stack|
+      ->(app) { Rack::Timeout.new(Heddle::Rack::Deadline.new(app, 5)) },
+      ->(app) { Rack::Timeout.new(Heddle::Rack::Deadline.new(app, 5).freeze) }].each do |stack|
       app = stack.call(ended)
       lines = StringIO.new
       3.times { assert_equal 200, app.call("PATH_INFO" => "/a", "rack.errors" => lines).first }

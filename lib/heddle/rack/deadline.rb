@@ -45,6 +45,7 @@ module Heddle
         @seconds = seconds
         @headers = headers
         @except = except
+        @told = {} # Rack freezes the middleware itself, where config.ru says freeze_app
       end
 
       # @param env [Hash] Rack's environment
@@ -77,12 +78,12 @@ module Heddle
         [503, {"content-type" => "text/plain", "retry-after" => @seconds.ceil.to_s},
           ["This request took longer than #{seconds} s.\n"]]
       ensure
-        warn_of_rack_timeout(env) if env.key?(RACK_TIMEOUT) && !@warned
+        warn_of_rack_timeout(env) if env.key?(RACK_TIMEOUT) && @told.empty?
       end
 
       # In a Rails application its checks say so at the boot.
       def warn_of_rack_timeout(env)
-        @warned = true
+        @told[RACK_TIMEOUT] = true
         return if defined?(Heddle::Rails)
 
         log(env, "heddle: rack-timeout raises in a thread, wherever it is, and with it in all tasks of the thread: " \
