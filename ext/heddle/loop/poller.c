@@ -31,7 +31,7 @@ void pollers_descriptor_closing(int descriptor)
     for (struct poller *poller = open_pollers; poller; poller = poller->next_open) {
         if (poller->forks != fork_count()) continue; // its eventfd would wake the parent
         poller_forget_reader(poller, descriptor);
-        if (!poller->ruby_ends_waits) poller_descriptor_gone(poller, descriptor, ECANCELED);
+        poller_descriptor_gone(poller, descriptor, ECANCELED);
         if (poller->backend->closing) poller->backend->closing(poller->backend_state, descriptor);
     }
 }

@@ -18,7 +18,6 @@ struct descriptor {
 struct poller {
     // Called with the GVL, and from any thread if a descriptor is closed there. Must neither raise nor run Ruby code.
     void (*wake)(struct poller *poller, struct loop_wait *wait);
-    bool ruby_ends_waits; // when a descriptor is closed: its waits are left to Ruby's own interrupts
 
     const struct backend *backend;
     void *backend_state; // NULL unless the poller is open
