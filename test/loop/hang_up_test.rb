@@ -264,6 +264,24 @@ class HangUpTest < Minitest::Test
     end
   end
 
+  def test_a_cancelled_task_cleans_up_when_the_peer_has_left
+    Heddle.run do
+      with_tcp do |socket, peer|
+        cleaned = nil
+        task = watching(socket) do
+          sleep
+        ensure
+          peer.close
+          cleaned = sleep(0.02)
+        end
+        sleep(0.001)
+        task.cancel
+        task.wait
+        assert_equal [:cancelled, true], [task.status, !cleaned.nil?]
+      end
+    end
+  end
+
   # The peer learns of it while the block goes on.
   def test_a_socket_that_the_block_closes
     Heddle.run do

@@ -21,6 +21,7 @@ struct wait_owner {
     bool cancel_pending;       // a cancellation is still to be raised
     bool held;                 // nothing is raised in it: it runs code that must not be interrupted
     bool killed;               // by Fiber#kill: no `rescue` is to stop it
+    bool cleans_up;            // it was cancelled or killed: a hang-up is not to end its clean-up
     bool ends_with_fiber;      // nothing of ours runs at the end of its fiber: the loop reports fiber_ended
     bool deferred;             // raising was put off by a wait that reacquires a Mutex, see callers.h
 };

@@ -22,7 +22,7 @@ void hang_up_found(struct loop *loop, struct loop_wait *wait)
         if (loop->thread == rb_thread_current()) descriptor_leave(&loop->poller, wait);
         return;
     }
-    if (owner->cancel_pending || owner->killed) return;
+    if (owner->cancel_pending || owner->cleans_up) return;
     owner->interruption = wait->value;
     owner->cancel_pending = true;
     if (owner->chain->other_fibers || owner_pending(owner)) loop_interrupt_owner(loop, owner);

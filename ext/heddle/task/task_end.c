@@ -302,6 +302,7 @@ void task_cancel(struct task *task, bool again)
     if (task->status != TASK_RUNNING && !(task->status == TASK_CANCELLING && again)) return;
     task_become(task, TASK_CANCELLING);
     task->owner.interruption = Qnil;
+    task->owner.cleans_up = true;
     raise_soon(task);
 }
 
@@ -327,7 +328,7 @@ static void kill_task(struct task *task)
 {
     if (task->owner.killed || !task_runs(task)) return;
     task_become(task, TASK_CANCELLING);
-    task->owner.killed = task->owner.cancel_pending = true;
+    task->owner.killed = task->owner.cleans_up = task->owner.cancel_pending = true;
     if (!is_external(task)) task->owner.interruption = Qnil; // whoever takes that back does not take back the kill
     if (task->owner.loop->owner == &task->owner) {
         owner_raise_pending(&task->owner);
