@@ -34,7 +34,8 @@ module Heddle
   module ActiveJobSupport
     include JobLimits
 
-    # Gives each job of this class and its subclasses that many seconds; nil removes the limit of a superclass.
+    # Gives each job of this class and its subclasses that many seconds. Both arguments replace what a superclass has:
+    # nil, also by default, removes its limit.
     #
     # @param seconds [Numeric, nil]
     # @param inherit [Boolean] whether the deadline around the code that enqueues a job binds the job, too

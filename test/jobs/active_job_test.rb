@@ -215,6 +215,10 @@ class ActiveJobTest < Minitest::Test
     inherited = {"wrapped" => "X", "deadline_at" => Time.now.to_f + 60}
     Heddle::SidekiqSupport::JobDeadline.within(nil, inherited) { PatientJob.perform_now }
     assert_in_delta 60, SEEN.pop, 5
+    error = assert_raises(ArgumentError) do
+      Heddle::SidekiqSupport::JobDeadline.within(nil, {"deadline_at" => "soon"}) { flunk }
+    end
+    assert_match(/Unix time, a number, not "soon"/, error.message)
   end
 
   # As Rails' :async does.

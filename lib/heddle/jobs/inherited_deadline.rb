@@ -17,8 +17,10 @@ module Heddle
       # @param at [Numeric, nil] Unix time
       # @return [Object] the block's value
       # @raise [DeadlineExceeded] without a call of the block, if the inherited one has passed
+      # @raise [ArgumentError] for a time that is no number: a program of another kind has enqueued the job
       def self.within(seconds, at, &block)
         return Heddle.deadline(seconds, &block) if at.nil?
+        raise ArgumentError, "a job's deadline is Unix time, a number, not #{at.inspect}" unless at.is_a?(Numeric)
 
         left = at - Time.now.to_f
         return Heddle.deadline([seconds, left].compact.min, &block) if left > 0

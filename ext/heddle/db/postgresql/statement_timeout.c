@@ -23,12 +23,16 @@ static deadline_t time_limit(const struct postgresql_protocol *protocol, deadlin
     return until - now > (int64_t)INT32_MAX * 1000000 ? DEADLINE_NEVER : until;
 }
 
+// In a transaction block, the setter of the next statement runs under the time of this one: milliseconds for it.
+enum { LEAST_IN_BLOCK = 10 };
+
 // Milliseconds, rounded up: the server never stops a statement before its caller's time is over. 0 is no limit.
 static int64_t milliseconds(const struct postgresql_protocol *protocol, deadline_t until, deadline_t now)
 {
     int64_t own = protocol->timeout.own;
     if (until == DEADLINE_NEVER) return own;
     int64_t left = until > now ? (until - now + 999999) / 1000000 : 1;
+    if (protocol->transaction != PG_IDLE && left < LEAST_IN_BLOCK) left = LEAST_IN_BLOCK;
     return own && own < left ? own : left;
 }
 
