@@ -36,6 +36,9 @@ class CommandsTest < Minitest::Test
       run_there(at_hand(command))
     when %r{\Abin/heddle serve} then serve(command)
     when /\Aapt-get install/ then assert_packages(command.split.drop(3))
+    when /\Agrep/
+      set_up
+      assert_match(%r{/sentry-ruby-}, run_there(["script/with-ruby", RUBY, "bash", "-c", command]))
     else flunk "no rule for how to try #{command.inspect}"
     end
   end

@@ -60,7 +60,8 @@ module FreshClone
   end
 
   def run_there(command, attempts: 1)
-    out, status = Open3.capture2e(environment, *command.split, chdir: FreshClone.folder)
+    words = command.is_a?(Array) ? command : command.split
+    out, status = Open3.capture2e(environment, *words, chdir: FreshClone.folder)
     return run_there(command, attempts: attempts - 1) if !status.success? && attempts > 1
 
     assert_predicate status, :success?, "#{command}\n#{out}"
