@@ -244,6 +244,15 @@ class PostgreSQLServerDeadlinesTest < Minitest::Test
     assert_equal "0", pool.query_value("show statement_timeout")
   end
 
+  # What its caller had left is not taken for the session's own limit.
+  def test_a_pool_that_puts_a_session_back_within_a_deadline
+    @db = pool = DB::Pool.new(postgresql.url, size: 1, timeout: 20, kill_queries: false, server_deadlines: true)
+    session = Heddle.deadline(0.3) do
+      pool.with { |db| db.query("set search_path to public") && db.query_value("select pg_backend_pid()") }
+    end
+    assert_equal session, pool.query("select pg_backend_pid() from pg_sleep(0.5)").rows.dig(0, 0)
+  end
+
   # ---- shared connections and poolers
 
   # Without it, the others' statements wait behind one that nobody waits for any more.
@@ -322,6 +331,38 @@ class PostgreSQLServerDeadlinesTest < Minitest::Test
     Script.play(play) do |server|
       error = assert_raises(DB::LoginFailed) { connect(server.url) }
       assert_match(/statement_timeout.*unrecognized/, error.message)
+    end
+  end
+
+  def test_a_server_that_ends_the_session_when_it_is_asked
+    play = proc do |peer|
+      peer.welcome
+      peer.request
+      peer.raw(Script.error("57P01", "shutting down", severity: "FATAL"))
+    end
+    Script.play(play) do |server|
+      error = assert_raises(DB::LoginFailed) { connect(server.url) }
+      assert_match(/does not say .* shutting down/, error.message)
+    end
+  end
+
+  # The question belongs to the connect.
+  def test_a_server_that_is_lost_when_it_is_asked
+    play = proc do |peer|
+      peer.welcome
+      peer.request
+      peer.socket.close
+    end
+    Script.play(play) { |server| assert_raises(DB::ConnectionLost) { connect(server.url) } }
+  end
+
+  def test_a_server_that_does_not_answer_when_it_is_asked
+    play = proc do |peer|
+      peer.welcome
+      peer.socket.read
+    end
+    Script.play(play) do |server|
+      assert_raises(DB::ConnectTimeout) { connect(server.url, timeout: nil, connect_timeout: 0.2) }
     end
   end
 

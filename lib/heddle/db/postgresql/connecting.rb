@@ -161,7 +161,7 @@ module Heddle
         def ask(protocol, sql)
           result = protocol.run_text(sql)
           if result.is_a?(Exception)
-            raise LoginFailed, "#{protocol.stream.peer} does not say what it is: #{result.message}"
+            raise LoginFailed, "#{protocol.stream.peer} does not say what it is: #{result.message}", cause: result
           end
 
           [true, "on", "t"].include?(result.rows.dig(0, 0))

@@ -55,6 +55,7 @@ module Heddle
             @stream = protocol.stream
             @login = login
             @server = server
+            begin_server_deadlines if options[:server_deadlines]
           end
           @protocol.timeout = options[:timeout]
           # A pooler stops no query of a client that has gone: its socket stays open until the cancel is sent, though
@@ -63,7 +64,6 @@ module Heddle
           # There a session of the server has statements and cursors of other clients, too.
           @tag = ("_#{SecureRandom.hex(7)}" if @login.pooled?)
           @protocol.tag = @tag if @tag
-          begin_server_deadlines if options[:server_deadlines]
         end
 
         def version = @protocol.settings.fetch("server_version", "")
@@ -320,7 +320,7 @@ module Heddle
           @held_cursors.clear
           @login.speak_of_intervals # which the startup message cannot set
           @touched = @called = false
-          !(@options[:server_deadlines] && server_deadlines_refused)
+          !(@options[:server_deadlines] && send_deadlines)
         end
 
         def multiplexing_refusal = nil
@@ -370,29 +370,25 @@ module Heddle
 
         def goodbye = "X\0\0\0\x04" # Terminate
 
+        # The session's own limit is asked for here alone: once deadlines are sent, the server says the caller's.
         def begin_server_deadlines
-          refused = server_deadlines_refused
-          complete = !refused
-          return if complete
+          own = @protocol.run_own(OWN_TIMEOUT, [])
+          refused = own.is_a?(ServerError) ? own : send_deadlines(Integer(own.rows.dig(0, 0)))
+          return unless refused
 
-          raise LoginFailed, "#{description} has no statement_timeout, by which server_deadlines: stops statements: " \
-            "#{refused.message}"
-        ensure
-          close_silently unless complete
+          raise LoginFailed, "#{description} does not say its statement_timeout, which server_deadlines: needs: " \
+            "#{refused.message}", cause: refused
         end
 
         # Has the server get the caller's time with each statement.
         #
         # @return [ServerError, nil] why it cannot
-        def server_deadlines_refused
-          own = @protocol.run_own(OWN_TIMEOUT, [])
-          return own if own.is_a?(ServerError)
-
+        def send_deadlines(own = @own_timeout)
           # A pooler may run each transaction in another session.
           setter = @protocol.prepare(Protocol::STATEMENT_TIMEOUT) unless @login.pooled?
           return setter if setter.is_a?(ServerError)
 
-          @protocol.enable_statement_timeout(@own_timeout = Integer(own.rows.dig(0, 0)), setter)
+          @protocol.enable_statement_timeout(@own_timeout = own, setter)
           nil
         end
 
