@@ -91,9 +91,9 @@ class PostgreSQLServerDeadlinesTest < Minitest::Test
   end
 
   def test_the_connections_own_timeout_is_the_servers_too
-    @db = DB.connect(postgresql.url, timeout: 0.2, kill_queries: false, server_deadlines: true)
+    connect(timeout: 0.5, connect_timeout: 20)
     error = assert_raises(Heddle::DeadlineExceeded) { @db.query("select pg_sleep(30)") }
-    assert_match(/timeout: of 0\.2 s/, error.message)
+    assert_match(/timeout: of 0\.5 s/, error.message)
     assert_equal 1, @db.query_value("select 1")
   end
 
