@@ -246,40 +246,11 @@ class HangUpTest < Minitest::Test
   def test_a_killed_task_cleans_up_when_the_peer_has_left
     skip "needs Ruby 3.3" unless Fiber.method_defined?(:kill)
 
-    Heddle.run do
-      with_tcp do |socket, peer|
-        fiber, cleaned = nil
-        task = watching(socket) do
-          fiber = Fiber.current
-          sleep
-        ensure
-          peer.close
-          cleaned = sleep(0.02)
-        end
-        sleep(0.001)
-        fiber.kill
-        task.wait
-        assert_equal [:cancelled, true], [task.status, !cleaned.nil?]
-      end
-    end
+    assert_cleans_up { |_, fiber| fiber.kill }
   end
 
   def test_a_cancelled_task_cleans_up_when_the_peer_has_left
-    Heddle.run do
-      with_tcp do |socket, peer|
-        cleaned = nil
-        task = watching(socket) do
-          sleep
-        ensure
-          peer.close
-          cleaned = sleep(0.02)
-        end
-        sleep(0.001)
-        task.cancel
-        task.wait
-        assert_equal [:cancelled, true], [task.status, !cleaned.nil?]
-      end
-    end
+    assert_cleans_up { |task, _| task.cancel }
   end
 
   # The peer learns of it while the block goes on.
@@ -388,6 +359,26 @@ class HangUpTest < Minitest::Test
   end
 
   private
+
+  # The block ends a task, whose clean-up waits; meanwhile the peer leaves.
+  def assert_cleans_up
+    Heddle.run do
+      with_tcp do |socket, peer|
+        fiber, cleaned = nil
+        task = watching(socket) do
+          fiber = Fiber.current
+          sleep
+        ensure
+          peer.close
+          cleaned = sleep(0.02)
+        end
+        sleep(0.001)
+        yield task, fiber
+        task.wait
+        assert_equal [:cancelled, true], [task.status, !cleaned.nil?]
+      end
+    end
+  end
 
   # @return [Heddle::Task] whose value is :left if it was interrupted
   def watching(socket, &block)
