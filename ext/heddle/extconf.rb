@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../../lib/heddle/core/supported_ruby"
+refusal = Heddle::SupportedRuby.refusal and abort refusal # before mkmf, whose own words would come behind
 require "mkmf"
 
 # The layers, each a folder of sources. CONTRIBUTING.md draws which layer may use which.
@@ -20,12 +22,18 @@ $defs << "-DHEDDLE_DEBUG=1" if ENV["HEDDLE_DEBUG"] == "1"
 
 $CFLAGS << " -std=gnu11 -fvisibility=hidden -Wall -Wextra -Wshadow"
 $CFLAGS << " -MD" if ENV["CCACHE_DEPEND"] # see use_ccache in script/setup.sh
-# For builds that look for mistakes (rakelib/sanitize.rake): HEDDLE_SANITIZE=1, HEDDLE_COVERAGE=1.
-if ENV["HEDDLE_SANITIZE"] == "1"
-  $CFLAGS << " -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g"
-  # A raise that leaves frames of a fiber's stack leaves their red zones: ASAN only clears those of the thread's own.
-  $CFLAGS << " --param asan-stack=0"
-  $DLDFLAGS << " -fsanitize=address,undefined"
+# For builds that look for mistakes (rakelib/sanitize.rake): HEDDLE_SANITIZE=address,undefined or thread, and
+# HEDDLE_COVERAGE=1.
+if (sanitizers = ENV["HEDDLE_SANITIZE"])
+  $CFLAGS << " -fsanitize=#{sanitizers} -fno-omit-frame-pointer -O1 -g"
+  # A raise leaves frames of a fiber's stack. Their red zones would stay there, since ASAN only clears those of the
+  # thread's own stack, and TSAN would take the functions for running.
+  $CFLAGS << if sanitizers == "thread"
+    " --param tsan-instrument-func-entry-exit=0"
+  else
+    " -fno-sanitize-recover=undefined --param asan-stack=0"
+  end
+  $DLDFLAGS << " -fsanitize=#{sanitizers}"
   # Ruby is linked with -z defs, and the sanitizers' symbols come from libraries that are loaded before.
   $DLDFLAGS.gsub!("-Wl,-z,defs", "")
 end
@@ -39,6 +47,10 @@ $INCFLAGS.gsub!("-I$(arch_hdrdir)", "-isystem $(arch_hdrdir)")
 $INCFLAGS.gsub!("-I$(hdrdir)/ruby/backward", "-isystem $(hdrdir)/ruby/backward")
 # mkmf compiles with -Wno-… and -Wdeclaration-after-statement of Ruby's own build; C11 code declares where it needs.
 $warnflags = $warnflags.to_s.gsub(/-Wdeclaration-after-statement|-Wunused-parameter|-Wno-unused-parameter/, "")
+
+# A library that lacks a function, as an old liburing in LD_LIBRARY_PATH, is an error of `require`: bound at its first
+# call, the function would end the process.
+append_ldflags("-Wl,-z,now")
 
 have_struct_member("rb_io_t", "rbuf", "ruby/io.h") # hidden from Ruby 4.1 on
 abort "heddle needs POSIX threads" unless have_library("pthread", "pthread_create", "pthread.h")

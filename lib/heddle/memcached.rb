@@ -461,7 +461,8 @@ module Heddle
     # computes the new one.
     def give_up(key, cas, placeholder)
       Heddle.shield(GRACE) { remove(key, cas, placeholder ? nil : true) }
-    rescue Error, IOError, SystemCallError, SocketError, *(OpenSSL::SSL::SSLError if defined?(OpenSSL::SSL))
+    rescue Error, IOError, SystemCallError, SocketError,
+      *(OpenSSL::SSL::SSLError if Object.const_defined?("OpenSSL::SSL"))
       nil # of the server or of the connection; what another thread raises here goes on
     end
   end

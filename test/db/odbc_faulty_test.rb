@@ -110,7 +110,7 @@ class ODBCFaultyTest < Minitest::Test
     _, status = Process.wait2(fork { exit(child_connects? ? 0 : 7) })
     assert_equal 7, status.exitstatus
     @db.close
-    assert holder.join(5)
+    assert holder.join(stretched(5))
     wait_until(what: "the lock's opening") { !locked? }
   end
 

@@ -55,7 +55,7 @@ class PostgreSQLInterruptsTest < Minitest::Test
     end
 
     def outcome_of(thread)
-      raise "the interrupted thread hangs: #{thread.backtrace&.first(5)}" unless thread.join(30)
+      raise "the interrupted thread hangs: #{thread.backtrace&.first(5)}" unless thread.join(Slowness.stretch(30))
 
       thread.value
     rescue Interrupted => error

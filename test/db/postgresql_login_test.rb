@@ -63,6 +63,20 @@ class PostgreSQLLoginTest < Minitest::Test
     assert_match(/28P01/, refused(postgresql.url_of("of_clear", password: "hush"), DB::LoginFailed, **tls).message)
   end
 
+  # In FIPS mode OpenSSL has no MD5; here it has no digest at all.
+  def test_md5_where_openssl_forbids_it
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "openssl.cnf")
+      File.write(path, "openssl_conf=init\n[init]\nproviders=all\n[all]\nbase=base\n[base]\nactivate=1\n")
+      loads = system({"OPENSSL_CONF" => path}, RbConfig.ruby, "-ropenssl", "-e", "", err: File::NULL)
+      skip "this Ruby's openssl does not load without digests" unless loads
+
+      outcome = in_child("require 'heddle/db'; Heddle::DB.connect(ENV.fetch('URL')).close",
+        env: {"OPENSSL_CONF" => path, "URL" => postgresql.url_of("of_md5")}, gems: true)
+      assert_match(/by MD5, which this machine's OpenSSL forbids: set scram-sha-256 .*LoginFailed/, outcome.err)
+    end
+  end
+
   def test_a_missing_database_or_user
     assert_match(/3D000.*create the database/, refused("#{postgresql.url}_no").message)
     assert_match(/28P01/, refused(postgresql.url_of("nobody")).message)

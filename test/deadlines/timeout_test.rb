@@ -14,18 +14,19 @@ class TimeoutTest < Minitest::Test
     with_pair do |reader, _|
       Heddle.run do
         locked = Thread::Mutex.new
-        Heddle.spawn { locked.lock && sleep(0.5) && locked.unlock }
+        waiting = Heddle.spawn { locked.synchronize { sleep } }
         {
           sleep: -> { sleep }, read: -> { reader.read(1) }, select: -> { IO.select([reader]) },
           queue: -> { Thread::Queue.new.pop },
-          mutex: -> { locked.lock }, value: -> { Heddle.spawn { sleep(0.3) }.value },
-          process: -> { system("sleep 0.3") },
+          mutex: -> { locked.lock }, value: -> { waiting.value },
+          process: -> { system("sleep 2") },
           nested: -> { Fiber.new { sleep }.resume }, yielding: -> { loop { sleep(0) } }
         }.each do |name, wait|
           assert_within(0.25, at_least: 0.02) do
             assert_raises(Timeout::Error, name.to_s) { Timeout.timeout(0.02) { wait.call } }
           end
         end
+        waiting.cancel
       end
     end
   end

@@ -54,7 +54,7 @@ class SignalUnderLoadTest < Minitest::Test
       killed = monotonic
       Process.kill(signal, pid)
     end
-    assert_operator monotonic - killed, :<, 10
+    assert_operator monotonic - killed, :<, stretched(10)
     assert_equal "ended #{COUNT}\n", outcome.out
     assert_equal Signal.list[signal.to_s], outcome.status.termsig
   end

@@ -341,7 +341,7 @@ class CloseOfEveryWaitTest < Minitest::Test
 
   # What it raised, or returned.
   def outcome(waiter)
-    assert waiter.is_a?(Thread) ? waiter.join(BOUND) : waiter.wait(BOUND), "it still waits"
+    assert waiter.is_a?(Thread) ? waiter.join(stretched(BOUND)) : waiter.wait(stretched(BOUND)), "it still waits"
     waiter.value
   end
 

@@ -35,6 +35,17 @@ class ContractIOTest < Minitest::Test
     end
   end
 
+  # Where Ruby's IO::Buffer is that of 4.1, the hooks are those of 4.1, and loading them warns of nothing.
+  def test_contract_the_hooks_of_4_1_are_defined_once
+    program = <<~RUBY
+      IO::Buffer::VERSION = 3 unless IO::Buffer.const_defined?(:VERSION)
+      require "heddle"
+      puts %w[read write pread pwrite].map { |name| Heddle::Scheduler.instance_method("io_\#{name}").arity }.inspect
+    RUBY
+    assert_equal "[4, 4, 5, 5]\n",
+      IO.popen([RbConfig.ruby, "-w", "-I#{ROOT}/lib", "-e", program], err: %i[child out], &:read)
+  end
+
   # One transfer of at most `length` bytes, from `offset` on; the caller waits.
   def test_contract_io_read_and_io_write_of_4_1
     with_pair do |reader, writer|

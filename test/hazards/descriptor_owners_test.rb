@@ -18,7 +18,8 @@ class DescriptorOwnersTest < Minitest::Test
 
   SECONDS = Float(ENV.fetch("HEDDLE_INTERRUPTER_SECONDS", "2"))
   # A busy machine takes longer to start, and to serve an interrupted operation.
-  PATIENCE = SECONDS + 50
+  PATIENCE = SECONDS + 150
+  hard_deadline PATIENCE + 10
 
   def test_operations_that_connect
     interrupt("new,open,address,own,socket_tcp", "raise,kill,trap")
@@ -49,7 +50,8 @@ class DescriptorOwnersTest < Minitest::Test
       env = {"LD_PRELOAD" => [ENV["LD_PRELOAD"], library].compact.join(" "), "WATCHED_CLOSES" => closes}
       seed = ENV.fetch("HEDDLE_INTERRUPTER_SEED") { rand(100_000).to_s }
       program = File.join(__dir__, "../support/interrupter.rb")
-      command = ["timeout", "-s", "KILL", PATIENCE.to_s, RbConfig.ruby, "-W0", "-I#{LoopHelpers::ROOT}/lib", program]
+      command = ["timeout", "-s", "KILL", stretched(PATIENCE).to_s, RbConfig.ruby, "-W0", "-I#{LoopHelpers::ROOT}/lib",
+        program]
       out, status = Open3.capture2e(env, *command, SECONDS.to_s, seed, operations, ways)
       assert_predicate status, :success?, "#{out.lines.last(40).join}\n#{File.read(closes) if File.exist?(closes)}"
       rounds = out.match(/^\d+ interrupts in (?<hit>\d+) of (?<all>\d+) rounds/)

@@ -35,7 +35,7 @@ class EndOfTheProgramTest < Minitest::Test
       outcome = in_child("#{START}\nstart.call\n#{code}", timeout: 10)
       assert_equal status, outcome.status.exitstatus
       assert_equal %w[slept ensured at_exit], outcome.out.lines(chomp: true).first(3)
-      assert_operator Float(outcome.out.lines.last), :<, 3.0
+      assert_operator Float(outcome.out.lines.last), :<, stretched(3)
       assert outcome.err.start_with?(err), outcome.err
       assert_empty outcome.err if err.empty?
       refute_includes outcome.err, "Cancellation"
@@ -100,7 +100,7 @@ class EndOfTheProgramTest < Minitest::Test
     outcome = in_child("#{START}\nstart.call\nFiber.schedule { sleep(0.01); exit(6) }", timeout: 10)
     assert_equal 6, outcome.status.exitstatus
     assert_equal %w[slept ensured at_exit], outcome.out.lines(chomp: true).first(3)
-    assert_operator Float(outcome.out.lines.last), :<, 3.0
+    assert_operator Float(outcome.out.lines.last), :<, stretched(3)
   end
 
   def test_the_main_programs_error_takes_precedence_over_a_fibers_exit
@@ -127,7 +127,7 @@ class EndOfTheProgramTest < Minitest::Test
     {"raise IOError, 'boom'" => 1, "exit(4)" => 4, "Thread.current.kill" => 0}.each do |code, status|
       outcome = in_child("#{START}\nThread.new { start.call; #{code} }.join", timeout: 10)
       assert_equal status, outcome.status.exitstatus, code
-      assert_operator Float(outcome.out.lines(chomp: true).grep(/\A\d/).last), :<, 3.0, code
+      assert_operator Float(outcome.out.lines(chomp: true).grep(/\A\d/).last), :<, stretched(3), code
     end
     outcome = in_child("#{START}\nThread.new { start.call; sleep }; sleep(0.1)", timeout: 10)
     assert_equal 0, outcome.status.exitstatus

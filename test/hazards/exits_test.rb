@@ -105,7 +105,7 @@ class ExitsTest < Minitest::Test
       ready.pop
       2.times { Thread.pass }
       thread.kill
-      assert thread.join(10), "#{name}: the thread did not end"
+      assert thread.join(stretched(10)), "#{name}: the thread did not end"
       assert_equal name, seen.pop
     end
     assert_equal 1, Heddle.run { Heddle.spawn { 1 }.value }

@@ -123,7 +123,7 @@ class ForkBesideThreadsTest < Minitest::Test
       raise
     end
 
-    FUTEX = {"x86_64-linux" => "202"}[RUBY_PLATFORM.delete_suffix("-gnu")]
+    FUTEX = {"x86_64-linux" => "202", "aarch64-linux" => "98"}[RUBY_PLATFORM.delete_suffix("-gnu")]
 
     def waits_in_library?(call)
       maps = File.readlines("/proc/self/maps")

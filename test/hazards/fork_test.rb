@@ -116,14 +116,14 @@ class ForkTest < Minitest::Test
     outcome = in_child(<<~'RUBY')
       PARENT = $$
       Heddle.run do
-        Heddle.spawn { sleep(0.05) && puts("task of #{$$ == PARENT}") }
+        Heddle.spawn { sleep(0.05) && $stdout.syswrite("task of #{$$ == PARENT}\n") } # at once: two processes write
         pid = fork
         if pid
           Process.wait(pid)
-          puts "child #{$?.success? ? "ended" : $?.inspect}"
+          $stdout.syswrite("child #{$?.success? ? "ended" : $?.inspect}\n")
         else
           sleep(0.001)
-          puts "in the child"
+          $stdout.syswrite("in the child\n")
         end
       end
       puts "after" if $$ == PARENT

@@ -46,7 +46,7 @@ class InterruptedMapTest < Minitest::Test
     rescue Interrupted, RuntimeError
       nil
     end
-    assert thread.join(10), "it did not end after an interrupt at #{place}; #{living.size} blocks wait"
+    assert thread.join(stretched(10)), "it did not end after an interrupt at #{place}; #{living.size} blocks wait"
     assert_empty living, "blocks have not ended after an interrupt at #{place}"
     place
   end

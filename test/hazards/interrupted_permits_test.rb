@@ -76,7 +76,7 @@ class InterruptedPermitsTest < Minitest::Test
       Thread.pass until pool.waiting == 1
       where = interrupt(moment, pool, :close.to_proc, check: false)
       pool.close
-      assert waiter.join(5), "a caller still waits after the moment #{moment}, #{where}"
+      assert waiter.join(stretched(5)), "a caller still waits after the moment #{moment}, #{where}"
       2.times { over << true }
       holders.each(&:join)
       assert_equal [0, 2], [pool.stats[:open], closed.uniq.size], "after the moment #{moment}, #{where}"

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "etc"
 require "support/loop_helpers"
 require "support/native_calls"
 require "support/refusals"
@@ -12,7 +13,7 @@ class NothingInFlightTest < Minitest::Test
   include LoopHelpers
   include Refusals
 
-  PAGE = 4096
+  PAGE = Etc.sysconf(Etc::SC_PAGESIZE) # 64 KiB on some kernels for arm64
 
   # What ends a read in the middle, given the task and its fiber.
   ENDS = {
@@ -141,6 +142,7 @@ class NothingInFlightTest < Minitest::Test
 
   # The block ends a read in the middle. Then its page is made inaccessible, bytes arrive, and the loop runs.
   def assert_untouched
+    skip "a read of this Ruby's hook does not wait" if IO::Buffer.const_defined?(:VERSION) && IO::Buffer::VERSION >= 3
     with_pair do |reader, writer|
       buffer = IO::Buffer.new(3 * PAGE, IO::Buffer::MAPPED)
       buffer.set_string("." * 3 * PAGE)

@@ -29,7 +29,7 @@ class RubysOwnWaitsTest < Minitest::Test
       queue << :popped
       mutex.unlock
       condition.signal
-      threads.each { |thread| assert thread.join(5), "it was not woken" }
+      threads.each { |thread| assert thread.join(stretched(5)), "it was not woken" }
       assert_equal %i[popped locked joined signalled], threads.map(&:value)
     end
   end
@@ -49,12 +49,14 @@ class RubysOwnWaitsTest < Minitest::Test
     assert_equal %w[true false], out.split
   end
 
+  LOOKED = Thread::Queue.new # while the file is loaded, which waits for that
+
   def test_a_file_that_waits_while_several_tasks_require_it
-    with_feature("sleep(0.02)\nHeddleRequired = true") do |path|
+    with_feature("RubysOwnWaitsTest::LOOKED.pop\nHeddleRequired = true") do |path|
       Heddle.run do
         loaded = Array.new(3) { Heddle.spawn { [require(path), HeddleRequired] } }
-        beside = Heddle.spawn { sleep(0) && Object.const_defined?(:HeddleRequired) }
-        refute beside.value, "the load stopped the thread"
+        beside = Heddle.spawn { Object.const_defined?(:HeddleRequired).tap { LOOKED << true } }
+        refute beside.value, "the file was not waited for"
         assert_equal [[true, true], [false, true], [false, true]], loaded.map(&:value)
       end
     end

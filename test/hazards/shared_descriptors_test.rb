@@ -63,7 +63,7 @@ class SharedDescriptorsTest < Minitest::Test
       2.times { waiting.pop }
       wait_until { threads.all? { |thread| thread.status == "sleep" } }
       reader.close
-      threads.each { |thread| assert thread.join(5), "a loop still waits for the closed descriptor" }
+      threads.each { |thread| assert thread.join(stretched(5)), "a loop still waits for the closed descriptor" }
     end
   end
 

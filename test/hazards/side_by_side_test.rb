@@ -23,8 +23,9 @@ class SideBySideTest < Minitest::Test
   RUBY
 
   def test_a_loop_in_the_main_thread_beside_threads_that_migrate
-    out = assert_child("#{MIGRATING}\nputs work.call", env: {"RUBY_MN_THREADS" => "1"})
-    assert_equal "435\n", out
+    # Ruby 3.4 may crash where such a process ends just behind one of its threads: see doc/limits.md.
+    out = assert_child("#{MIGRATING}\n$stdout.syswrite(work.call)\nexit!(true)", env: {"RUBY_MN_THREADS" => "1"})
+    assert_equal "435", out
   end
 
   def test_loops_in_threads_that_migrate
@@ -153,16 +154,17 @@ class SideBySideTest < Minitest::Test
   def test_other_ractors_are_refused
     out = assert_child(<<~RUBY)
       Warning[:experimental] = false
-      ractor = Ractor.new { Heddle::Scheduler.new }
-      begin
+      [Ractor.new { Heddle::Scheduler.new }, Ractor.new { Heddle.run { 1 } }].each do |ractor|
         ractor.respond_to?(:value) ? ractor.value : ractor.take
         puts "allowed"
       rescue Ractor::RemoteError => error
-        puts error.cause.class
+        puts error.cause.class, error.cause.message
       end
       puts Heddle.run { Heddle.spawn { sleep(0.001) && :main }.value }
     RUBY
-    assert_equal ["Ractor::UnsafeError", "main"], out.split
+    refused, _, told, message, ran = out.lines(chomp: true)
+    assert_equal %w[Ractor::UnsafeError Ractor::UnsafeError main], [refused, told, ran]
+    assert_match(/\AHeddle runs in the main Ractor only: call Heddle.run there/, message)
   end
 
   # Work that needs no scheduler continues in a Ractor beside a loop.

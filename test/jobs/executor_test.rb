@@ -325,7 +325,7 @@ class ExecutorTest < Minitest::Test
     executor = make(5, idletime: 0.02)
     3.times do
       thread = Concurrent::Promises.future_on(executor) { Thread.current }.value!(5)
-      assert thread.join(5), "the idle thread ends"
+      assert thread.join(stretched(5)), "the idle thread ends"
     end
     assert_equal 3, executor.scheduled_task_count
     wait_until { executor.completed_task_count == 3 }

@@ -189,7 +189,7 @@ class InterruptsTest < Minitest::Test
     seen = []
     thread, = running_thread(seen)
     thread.kill
-    assert thread.join(10), "the thread did not end"
+    assert thread.join(stretched(10)), "the thread did not end"
     assert_nil thread.value
     assert_equal %i[a_cancelled b_cancelled], seen.sort
   end

@@ -19,6 +19,31 @@ class IOSelectTest < Minitest::Test
     end
   end
 
+  # A signal may arrive at any moment of the system call; and at more of them where the kernel takes fewer entries, so
+  # that there are more calls.
+  def test_signals_do_not_interrupt_a_select_that_does_not_wait
+    few = "Process.setrlimit(:NOFILE, 64, Process.getrlimit(:NOFILE).last)"
+    [[1, 100_000, ""], [300, 30_000, few]].each do |entries, calls, limit|
+      out = assert_child(<<~RUBY)
+        reader, writer = IO.pipe
+        trap("USR1") {}
+        parent = Process.pid
+        sender = fork do
+          3_000_000.times { Process.kill(:USR1, parent) }
+        ensure
+          exit!
+        end
+        #{limit}
+        found = Heddle.run { Array.new(#{calls}) { IO.select([reader] * #{entries}, nil, nil, 0) } }
+        writer.close
+        Process.kill(:KILL, sender)
+        Process.wait(sender)
+        p found.compact.size
+      RUBY
+      assert_equal "0", out.strip
+    end
+  end
+
   # IO.select under other names, which Ruby defines apart from it.
   def test_select_of_kernel
     {private: ->(*lists) { select(*lists) }, function: ->(*lists) { Kernel.select(*lists) }}.each do |name, call|

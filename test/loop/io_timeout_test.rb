@@ -44,7 +44,9 @@ class IOTimeoutTest < Minitest::Test
     end
   end
 
+  # From Ruby 4.1 on it is one attempt, which does not wait.
   def test_a_read_into_a_buffer
+    skip "this Ruby's IO::Buffer does not wait" if IO::Buffer.const_defined?(:VERSION) && IO::Buffer::VERSION >= 3
     UNIXSocket.pair do |reader, _|
       reader.timeout = 0.05
       buffer = quietly { IO::Buffer.new(10) }

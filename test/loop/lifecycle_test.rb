@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "open3"
 require "support/loop_helpers"
 
 class LifecycleTest < Minitest::Test
@@ -128,11 +129,53 @@ class LifecycleTest < Minitest::Test
     end
   end
 
-  # Printing the error fails; the task must end all the same.
-  def test_an_error_that_cannot_be_reported
+  # Printing the error as usual fails; the task must end all the same.
+  def test_an_error_whose_text_cannot_be_made
+    error = IOError.new("has no text")
+    def error.full_message(**) = raise(ArgumentError, "no words")
+    report = stderr_of do
+      assert_same error, assert_raises(IOError) { Heddle.run { Heddle.spawn { raise error } && sleep(0.001) } }
+    end
+    assert_match(/nobody waits for:\n#{__FILE__}:\d+:in .*: IOError: has no text\n\z/, report)
+  end
+
+  # What can be asked of the error is said: a server would see the failure nowhere else.
+  def test_an_error_none_of_whose_methods_work
     error = IOError.new("unprintable")
     def error.full_message(**) = raise(ArgumentError, "no words")
-    assert_same error, assert_raises(IOError) { Heddle.run { Heddle.spawn { raise error } && sleep(0.001) } }
+    def error.message = raise(ArgumentError, "no words either")
+    place = "#{__FILE__}:\\d+:in .*"
+    [place, ""].each do |told|
+      report = stderr_of do
+        assert_same error, assert_raises(IOError) { Heddle.run { Heddle.spawn { raise error } && sleep(0.001) } }
+      end
+      assert_match(/nobody waits for:\n#{told}: IOError: \n\z/, report)
+      def error.backtrace = raise(ArgumentError, "no place")
+    end
+  end
+
+  # Without a locale, Ruby takes the path of the program for US-ASCII, and RubyGems that of a library for UTF-8.
+  def test_reports_and_dumps_without_a_locale
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "größe.rb")
+      File.write(path, <<~RUBY)
+        $LOAD_PATH.unshift("#{folder}/bücher")
+        require "heddle"
+        Heddle.run do
+          Heddle.spawn(name: "müßig") { sleep(0.01) }
+          Heddle.spawn { raise "größer" }
+          sleep(0)
+          Heddle.dump
+        end
+      RUBY
+      environment = {"LC_ALL" => "C", "LANG" => nil, "RUBYOPT" => nil}
+      FileUtils.cp_r("#{ROOT}/lib", File.join(folder, "bücher"))
+      folders = LoopHelpers.libraries.map { |library| "-I#{library}" }
+      _, said, = Open3.capture3(environment, RbConfig.ruby, "--disable=gems", *folders, path)
+      said.force_encoding(Encoding::UTF_8)
+      assert_match(/nobody waits for:\n#{folder}.*größer/, said)
+      assert_match(/waits for the end of a sleep.*\n    from #{path}:4/, said)
+    end
   end
 
   def test_an_error_in_a_task_does_not_stop_the_others

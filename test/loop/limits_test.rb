@@ -115,4 +115,22 @@ class LimitsTest < Minitest::Test
     skip "this kernel lets a process have more fibers than the test makes" if out.start_with?("no limit")
     assert_equal %w[true true true here again true], out.split
   end
+
+  # Where /proc is not mounted, and on other systems, the limit is not known.
+  def test_a_memory_limit_without_proc
+    launcher = %w[unshare --user --map-root-user --mount sh -c] + ['mount -t tmpfs tmpfs /proc && exec "$@"', "sh"]
+    skip "this machine lets no process hide /proc" unless system(*launcher, "true", err: File::NULL)
+    out = assert_child(<<~RUBY, launcher: launcher, rlimit_as: [2 << 30, 2 << 30])
+      Heddle.run do
+        tasks = []
+        begin
+          100_000.times { tasks << Heddle.spawn { sleep } }
+        rescue Heddle::LimitReached => error
+          puts error.message
+          exit!(true) # short of memory
+        end
+      end
+    RUBY
+    assert_match(/\d+ tasks have not ended, and each fiber takes two memory maps. Raise their limit/, out)
+  end
 end

@@ -389,7 +389,7 @@ class NonblockingMethodsTest < Minitest::Test
 
   def bounded(work)
     thread = in_background(&work)
-    return thread.value if thread.join(5)
+    return thread.value if thread.join(stretched(5))
 
     thread.kill
     :waits_for_ever

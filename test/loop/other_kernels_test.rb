@@ -51,6 +51,19 @@ class OtherKernelsTest < Minitest::Test
     end
   end
 
+  # Programs bring libraries of their own in LD_LIBRARY_PATH. Any library serves as a liburing that lacks functions.
+  def test_a_liburing_that_lacks_functions_is_named_as_heddle_is_loaded
+    skip "this build has no io_uring" unless Heddle::Scheduler.backends.include?("uring")
+    compiled("short_sends.c", "-shared", "-fPIC") do |library|
+      folder = File.dirname(library)
+      File.symlink(library, File.join(folder, "liburing.so.2"))
+      outcome = in_child("puts 'loaded'", env: {"LD_LIBRARY_PATH" => folder})
+      assert_match(/undefined symbol: io_uring.* \(LoadError\)/, outcome.err)
+      assert_includes outcome.err, "LD_LIBRARY_PATH=#{folder} (" if ENV["HEDDLE_NATIVE_DIR"].to_s.empty?
+      assert_empty outcome.out
+    end
+  end
+
   def test_full_queues
     with_other_io_uring("IO_URING_ENTRIES" => "2") do |environment|
       assert_equal "#{EXPECTED} uring\n", assert_child(MEDLEY, env: environment)

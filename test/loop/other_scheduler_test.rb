@@ -42,7 +42,7 @@ class OtherSchedulerTest < Minitest::Test
         end
       end
     end
-    assert thread.join(10), "the run waits for a task that has never begun"
+    assert thread.join(stretched(10)), "the run waits for a task that has never begun"
     assert_equal "full", value
   end
 
@@ -170,8 +170,8 @@ class OtherSchedulerTest < Minitest::Test
     second = in_background { events.wait(0, 30) }
     wait_until { second.stop? }
     assert_raises(IOError) { events.advance }
-    assert second.join(5), "it still waits"
-    assert first.join(5)
+    assert second.join(stretched(5)), "it still waits"
+    assert first.join(stretched(5))
   end
 
   private

@@ -105,11 +105,12 @@ module ResourcePoolSuite
 
   # Otherwise the next caller would get the same one first, again and again.
   def test_one_whose_check_fails_or_is_interrupted_is_not_used_again
-    {IOError => -> { raise IOError }, Heddle::DeadlineExceeded => -> { sleep }}.each do |error, check|
+    checks = {IOError => [10, -> { raise IOError }], Heddle::DeadlineExceeded => [0.05, -> { sleep }]}
+    checks.each do |error, (seconds, check)|
       setup
       pool = pool(size: 2, check: ->(one) { one != 1 || check.call })
       assert_equal 1, pool.with(&:itself)
-      assert_raises(error) { Heddle.deadline(0.05) { pool.with { flunk } } }
+      assert_raises(error) { Heddle.deadline(seconds) { pool.with { flunk } } }
       assert_equal [1], @closed
       assert_equal [2, {open: 1, idle: 1, waiting: 0}], [pool.with(&:itself), pool.stats]
     end

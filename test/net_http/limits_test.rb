@@ -17,7 +17,7 @@ class NetHTTPLimitsTest < Minitest::Test
   hard_deadline 120
   mode :thread
 
-  HAS_LIMITS = Net::HTTPResponse.const_defined?(:MAX_RESPONSE_HEADER_LENGTH, false)
+  HAS_LIMITS = Net::HTTPResponse.respond_to?(:read_line)
   LIMIT = HAS_LIMITS ? Net::HTTPResponse::MAX_RESPONSE_HEADER_LENGTH : 1 << 20
   PAUSE = 0.0002 # seconds between two bytes, so that they are likely to arrive one by one
   SINGLE = 60 # so many bytes at the end of a reply come one by one
@@ -141,6 +141,27 @@ class NetHTTPLimitsTest < Minitest::Test
       print [Net::HTTP::VERSION, Net::Protocol::VERSION]
     RUBY
     assert_equal [Net::HTTP::VERSION, Net::Protocol::VERSION].inspect, out
+  end
+
+  unless HAS_LIMITS
+    # Ruby's development had the constant before it had limits of lines.
+    def test_a_constant_without_limits_of_lines
+      out = assert_child(<<~RUBY)
+        require "net/http"
+        response = Net::HTTPResponse
+        response::MAX_RESPONSE_HEADER_LENGTH = 30
+        require "heddle/net_http"
+        ends = UNIXSocket.pair
+        Thread.new { ends.last.write("HTTP/1.1 200 OK\r\na: ", "x" * #{LIMIT}, "\r\n") }
+        begin
+          response.read_new(Net::HTTP::BufferedIO.new(ends.first))
+        rescue Net::HTTPBadResponse => error
+          puts error.message
+        end
+        exit!(0)
+      RUBY
+      assert_equal "response line too long\n", out
+    end
   end
 
   if HAS_LIMITS

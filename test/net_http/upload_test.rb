@@ -8,6 +8,7 @@ require "zlib"
 require "support/loop_helpers"
 require "support/refusals"
 require "support/scripted_http_server"
+require "support/system_calls"
 require "heddle/net_http"
 require "heddle"
 
@@ -197,7 +198,7 @@ class NetHTTPUploadTest < Minitest::Test
 
   # A container's filter answers EPERM, a kernel without the call ENOSYS.
   def test_a_file_where_sendfile_is_refused
-    number = {"x86_64" => 40, "aarch64" => 71}[RbConfig::CONFIG["host_cpu"]] or skip "sendfile's number is not known"
+    number = SystemCalls::NUMBERS[:sendfile] or skip "sendfile's number is not known"
     [Errno::ENOSYS, Errno::EPERM].each do |error|
       refusing(number, error) do |launcher|
         assert_equal "15000 15000", assert_child(<<~'RUBY', launcher: launcher), error.name

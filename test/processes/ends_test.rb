@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "open3"
+require "tmpdir"
 require "support/loop_helpers"
 
 # Workers that end too early, parents that end, and what either leaves behind.
@@ -445,6 +447,23 @@ class ProcessesEndsTest < Minitest::Test
           assert_equal %w[after at_exit before worker worker], outcome.out.split.sort
           assert_equal "once ", File.read(file.path)
         end
+      end
+    end
+
+    # Ruby takes the path of the program for US-ASCII then.
+    def test_a_workers_own_error_is_printed_without_a_locale
+      Dir.mktmpdir do |folder|
+        File.write(path = "#{folder}/größe.rb", <<~RUBY)
+          require "heddle"
+          Heddle::Processes.const_get(:Child).prepend(Module.new { private def serve = raise("größer") })
+          Heddle.map(1..2, fibers: 1, processes: 2) {}
+        RUBY
+        environment = {"LC_ALL" => "C", "LANG" => nil, "RUBYOPT" => nil}
+        folders = LoopHelpers.libraries.map { |library| "-I#{library}" }
+        _, said, = Open3.capture3(environment, RbConfig.ruby, "--disable=gems", "-Ilib", *folders, path, chdir: ROOT)
+        said.force_encoding(Encoding::UTF_8)
+        assert_match(/größer/, said)
+        assert_match(/worker process \d+ ended/, said)
       end
     end
 

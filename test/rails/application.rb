@@ -195,7 +195,7 @@ class RailsApplication < Servers::Server
   # @return [Object] its answer
   def get(path, id: "test", **parameters)
     uri = URI("#{url}/#{path}?#{URI.encode_www_form(parameters)}")
-    answer = Net::HTTP.start(uri.host, uri.port, read_timeout: PATIENCE, max_retries: 0) do |http|
+    answer = Net::HTTP.start(uri.host, uri.port, read_timeout: Slowness.stretch(PATIENCE), max_retries: 0) do |http|
       http.get(uri.request_uri, "X-Request-Id" => id)
     end
     raise "#{uri}: #{answer.code}\n#{log}\n#{written_log.lines.last(30).join}" unless answer.is_a?(Net::HTTPSuccess)

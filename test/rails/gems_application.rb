@@ -266,7 +266,8 @@ class GemsApplication < RailsApplication::OnFibers
   # @param request [Net::HTTPRequest]
   # @return [Net::HTTPResponse]
   def ask(request)
-    Net::HTTP.start(host, port, read_timeout: PATIENCE, max_retries: 0) { |http| http.request(request) }
+    limits = {read_timeout: Slowness.stretch(PATIENCE), max_retries: 0}
+    Net::HTTP.start(host, port, limits) { |http| http.request(request) }
   end
 
   private

@@ -177,7 +177,7 @@ module RailsRestarts
   end
 
   def connect(puma, &block)
-    Net::HTTP.start("127.0.0.1", puma.port, max_retries: 0, read_timeout: PATIENCE, &block)
+    Net::HTTP.start("127.0.0.1", puma.port, max_retries: 0, read_timeout: stretched(PATIENCE), &block)
   end
 
   def order(http, number, what = "orders")

@@ -23,7 +23,7 @@ class AddressNamesTest < Minitest::Test
     define_method("test_#{name.downcase}") do
       text, gap = beside_a_heartbeat(way)
       assert_equal '["nine.test", "http"]', text
-      assert_operator gap, :<, 0.3
+      assert_operator gap, :<, stretched(0.3)
     end
   end
 

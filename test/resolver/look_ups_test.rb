@@ -168,7 +168,7 @@ class LookUpsTest < Minitest::Test
     verbose, $VERBOSE = $VERBOSE, nil # some are deprecated
     call.call.inspect.gsub(/fd \d+/, "fd")
   rescue => error
-    code = error.error_code if error.respond_to?(:error_code) && error.backtrace.none?(/[`.]tcp'/)
+    code = error.error_code if error.respond_to?(:error_code) && error.backtrace.none?(/[`.#]tcp'/)
     [error.class, error.message.sub("getaddrinfo(3)", "getaddrinfo"), code].inspect
   ensure
     $VERBOSE = verbose

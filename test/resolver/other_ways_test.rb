@@ -24,21 +24,24 @@ class OtherWaysTest < Minitest::Test
     "UDPSocket#connect" => "UDPSocket.new.connect('late.test', PORT)",
     "UDPSocket#send" => "UDPSocket.new.send('x', 0, 'late.test', PORT)",
     "IPSocket.getaddress" => "IPSocket.getaddress('late.test')",
-    "TCPSocket.gethostbyname" => "TCPSocket.gethostbyname('late.test')",
     "TCPServer.new" => "TCPServer.new('late.test', 0).close",
     "a subclass" => "Class.new(TCPSocket).new('late.test', PORT).close",
-    "a local host" => "TCPSocket.new('localhost', PORT, 'late.test', 0).close"
-  }.freeze
+    "a local host" => "TCPSocket.new('localhost', PORT, 'late.test', 0).close",
+    "TCPSocket.gethostbyname" => ("TCPSocket.gethostbyname('late.test')" if TCPSocket.respond_to?(:gethostbyname))
+  }.compact.freeze # Ruby 4.1 has no such methods
 
   def test_look_ups_that_let_other_tasks_run
     gaps = gaps_of(FREE)
     again = gaps.select { |_, gap| gap > 0.2 } # the machine may have been busy
     gaps.update(gaps_of(FREE.slice(*again.keys))) if again.any?
-    gaps.each { |name, gap| assert_operator gap, :<, 0.2, name }
+    gaps.each { |name, gap| assert_operator gap, :<, stretched(0.2), name }
   end
 
   def test_look_ups_that_stop_other_tasks
-    stopping = {"Socket.gethostbyaddr" => "Socket.gethostbyaddr([192, 0, 2, 9].pack('C4'))"}
+    stopping = {}
+    if Socket.respond_to?(:gethostbyaddr)
+      stopping["Socket.gethostbyaddr"] = "Socket.gethostbyaddr([192, 0, 2, 9].pack('C4'))"
+    end
     if ruby_at_least?("3.4")
       stopping["an initialize of its own"] = <<~RUBY
         Class.new(TCPSocket) { def initialize(host, port) = super }.new('late.test', PORT).close

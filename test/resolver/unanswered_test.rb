@@ -144,7 +144,7 @@ class UnansweredTest < Minitest::Test
     if ruby_at_least?("3.4")
       assert_operator results["gap"], :>, 1
     else
-      assert_operator results["gap"], :<, 1
+      assert_operator results["gap"], :<, stretched(1)
       assert_operator results["answers"]["two.test"].last, :>, (RUBY_VERSION == "3.1.2") ? 1.9 : 0.9
     end
   end
@@ -182,7 +182,7 @@ class UnansweredTest < Minitest::Test
         end
         exit!(0) # the threads at those names would go on
       RUBY
-      assert_operator took.to_f, :<, 3, what
+      assert_operator took.to_f, :<, stretched(3), what
     end
   end
 
@@ -203,7 +203,8 @@ class UnansweredTest < Minitest::Test
     JSON.parse(outcome.out)
   end
 
-  # The machine may have been busy: late results are measured again.
+  # The machine may have been busy: late results are measured again. Early ones, too: where the answer for IPv6 comes
+  # some hundredths of a second after that for IPv4, the latter's address is tried first.
   def check
     faults = nil
     3.times { break if (faults = faults_of(yield)).empty? }
@@ -214,8 +215,7 @@ class UnansweredTest < Minitest::Test
     faults = ROWS.filter_map do |host, (seconds, connects)|
       outcome, took = results["answers"][host]
       assert_equal connects, outcome == true, "#{host}: #{outcome} after #{took} s"
-      assert_operator took, :>=, seconds.begin, "#{host}: #{outcome}"
-      "#{host}: #{outcome} after #{took} s" if took > seconds.end
+      "#{host}: #{outcome} after #{took} s" unless seconds.cover?(took)
     end
     faults << "the other tasks had to wait for #{results["gap"]} s" if results["gap"] >= 0.1
     faults

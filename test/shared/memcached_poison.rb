@@ -160,7 +160,7 @@ module MemcachedPoison
     warm(cache)
     cache = limited(cache, timeout)
     took, undelayed, result = timed { outcome { yield(cache, server) } }
-    return "took #{took.round(2)} s" if undelayed > LATE
+    return "took #{took.round(2)} s" if undelayed > stretched(LATE)
 
     later = [right]
     # A retry on a new connection found what the server answers there.
@@ -246,7 +246,7 @@ module MemcachedPoison
           asking = Thread.new { outcome { question.call(cache) } }
           server.await_offset
           asking.kill
-          asking.join(LATE)
+          asking.join(stretched(LATE))
           asking.value || Interruption.new
         end
       end

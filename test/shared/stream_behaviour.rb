@@ -8,7 +8,7 @@ module StreamBehaviour
 
   # `serve` gets the other end, in a thread; the block gets the stream, in the class's mode.
   def with_served_stream(serve, **options, &block)
-    in_mode(self.class.wait_mode) { with_stream(tls: tls?, serve: serve, timeout: 10, **options, &block) }
+    in_mode(self.class.wait_mode) { with_stream(tls: tls?, serve: serve, timeout: stretched(10), **options, &block) }
   end
 
   def saying(*pieces)
@@ -184,7 +184,7 @@ module StreamBehaviour
       peer.write((got == bytes) ? "same" : "different")
       sleep
     end
-    with_served_stream(both, timeout: 60) do |stream|
+    with_served_stream(both, timeout: stretched(60)) do |stream|
       assert_within(60, remeasure: 0) do
         stream.write(bytes)
         stream.flush

@@ -156,7 +156,7 @@ class StreamBothDirectionsTest < Minitest::Test
     [false, true].each do |tls|
       size = 8 << 20
       echo = ->(peer) { loop { peer.write(peer.readpartial(65536)) } }
-      with_stream(tls: tls, serve: echo, timeout: 60) do |stream|
+      with_stream(tls: tls, serve: echo, timeout: stretched(60)) do |stream|
         writing = Thread.new do
           (size / 1000).times do |i|
             stream.write("x" * 1000)
@@ -175,7 +175,7 @@ class StreamBothDirectionsTest < Minitest::Test
   def test_a_half_closed_peer_can_still_be_written_to
     %i[thread fiber].each do |wait|
       in_mode(wait) do
-        with_stream(timeout: 10) do |stream, peer|
+        with_stream(timeout: stretched(10)) do |stream, peer|
           peer.write("last")
           peer.close_write
           assert_equal "last", stream.read
@@ -184,7 +184,7 @@ class StreamBothDirectionsTest < Minitest::Test
           assert_equal "more\n", peer.gets
           refute_predicate stream, :healthy?
         end
-        with_stream(timeout: 10) do |stream, peer|
+        with_stream(timeout: stretched(10)) do |stream, peer|
           stream.write("question")
           stream.close_write
           assert_equal "question", peer.read

@@ -58,7 +58,7 @@ class StreamClosingTest < Minitest::Test
 
   def test_errors_of_a_sockets_own_close_are_ignored
     [Errno::ECONNRESET, IOError, OpenSSL::SSL::SSLError].each do |error|
-      with_stream(tls: true, timeout: 10) do |stream, _|
+      with_stream(tls: true, timeout: stretched(10)) do |stream, _|
         stream.tls.define_singleton_method(:close) { raise error, "of its own" }
         socket = stream.to_io
         assert_nil stream.close
@@ -67,12 +67,30 @@ class StreamClosingTest < Minitest::Test
     end
   end
 
+  # A pool would close a good connection.
+  def test_a_signal_during_healthy_is_not_taken_for_bad_health
+    out = assert_child(<<~RUBY)
+      stream = Heddle::Stream.new(UNIXSocket.pair.tap { |_, peer| PEER = peer }.first)
+      trap("USR1") {}
+      parent = Process.pid
+      sender = fork do
+        3_000_000.times { Process.kill(:USR1, parent) }
+      ensure
+        exit!
+      end
+      p Heddle.run { Array.new(200_000) { stream.healthy? } }.tally
+      Process.kill(:KILL, sender)
+      Process.wait(sender)
+    RUBY
+    assert_equal({true => 200_000}.inspect, out.strip)
+  end
+
   def test_an_exception_raised_during_healthy_is_not_taken_for_bad_health
-    with_stream(tls: true, timeout: 10) do |stream, _|
+    with_stream(tls: true, timeout: stretched(10)) do |stream, _|
       stream.tls.define_singleton_method(:pending) { raise Timeout::Error, "sent" }
       assert_raises(Timeout::Error) { stream.healthy? }
     end
-    with_stream(tls: true, timeout: 10) do |stream, _|
+    with_stream(tls: true, timeout: stretched(10)) do |stream, _|
       stream.tls.define_singleton_method(:pending) { raise OpenSSL::SSL::SSLError, "broken" }
       refute_predicate stream, :healthy?
     end

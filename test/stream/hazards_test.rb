@@ -111,7 +111,7 @@ class StreamHazardsTest < Minitest::Test
       [[limit, true], [limit + 1, false]].each do |length, allowed|
         line = "#{"x" * (length - 1)}\n"
         [[line], [line[0..-2], "\n"]].each do |pieces|
-          with_stream(timeout: 10) do |stream, peer|
+          with_stream(timeout: stretched(10)) do |stream, peer|
             sending = Thread.new do
               pieces.each do |piece|
                 peer.write(piece)
@@ -135,7 +135,7 @@ class StreamHazardsTest < Minitest::Test
   def test_objects_move_while_it_waits
     skip "this Ruby does not move objects" unless GC.respond_to?(:compact)
 
-    with_stream(timeout: 10) do |stream, peer|
+    with_stream(timeout: stretched(10)) do |stream, peer|
       reading = Thread.new { [stream.gets, stream.read(30_000), stream.read_into(+"", 30_000)] }
       wait_until { reading.stop? && stream.statistics[:waits] > 0 }
       GC.compact
@@ -151,7 +151,7 @@ class StreamHazardsTest < Minitest::Test
   end
 
   def test_the_queue_of_piggybacked_messages_is_bounded_in_bytes_and_number
-    with_stream(timeout: 10, buffer_limit: 1 << 20) do |stream, peer|
+    with_stream(timeout: stretched(10), buffer_limit: 1 << 20) do |stream, peer|
       100.times { stream.queue_no_reply("x" * 600) }
       assert_equal 0, stream.statistics[:sends]
       20.times { stream.queue_no_reply("x" * 600) }
@@ -168,7 +168,7 @@ class StreamHazardsTest < Minitest::Test
   def test_signals_in_the_middle_of_a_wait
     %i[thread fiber].each do |wait|
       handled = []
-      with_stream(timeout: 10) do |other, other_peer|
+      with_stream(timeout: stretched(10)) do |other, other_peer|
         before = trap(:USR1) do
           other.write("h")
           other.flush
@@ -213,7 +213,7 @@ class StreamHazardsTest < Minitest::Test
 
   def test_an_interrupt_passes_through_and_closes_the_stream
     %i[thread fiber].each do |wait|
-      with_stream(timeout: 10) do |stream, _|
+      with_stream(timeout: stretched(10)) do |stream, _|
         asking = Thread.new do
           wait_until { stream.statistics[:waits] == 1 }
           Process.kill(:INT, Process.pid)
@@ -243,6 +243,7 @@ class StreamHazardsTest < Minitest::Test
     skip "AddressSanitizer ends a process that has no memory" if ENV["ASAN_OPTIONS"]
 
     flooded = <<~RUBY
+      require "etc"
       server = TCPServer.new("127.0.0.1", 0)
       pid = fork do
         peer = server.accept
@@ -250,7 +251,7 @@ class StreamHazardsTest < Minitest::Test
       end
       stream = Heddle::Stream.connect("127.0.0.1", server.addr[1], timeout: 50, buffer_limit: 1 << 40)
       question = "q" * 30_000_000
-      taken = File.read("/proc/self/statm").to_i * 4096
+      taken = File.read("/proc/self/statm").to_i * Etc.sysconf(Etc::SC_PAGESIZE)
       Process.setrlimit(:AS, taken + (100 << 20))
       raised = begin
         stream.write(question)

@@ -152,14 +152,14 @@ class StreamOddSocketsTest < Minitest::Test
   # Before the first operation the peer is gone, in every way.
   def test_a_peer_that_is_gone
     each_mode do
-      with_stream(timeout: 5) do |stream, peer|
+      with_stream(timeout: stretched(5)) do |stream, peer|
         peer.setsockopt(:SOCKET, :LINGER, [1, 0].pack("ii"))
         peer.close
         wait_until { !stream.healthy? }
         assert_raises(Errno::ECONNRESET, Errno::EPIPE) { stream.gets }
         assert_predicate stream, :closed?
       end
-      with_stream(timeout: 5) do |stream, peer|
+      with_stream(timeout: stretched(5)) do |stream, peer|
         stream.to_io.close # behind the stream's back
         assert_raises(IOError) { stream.write("x") && stream.flush }
         assert_raises(IOError) { stream.gets }
@@ -173,7 +173,7 @@ class StreamOddSocketsTest < Minitest::Test
   def test_a_descriptor_number_that_now_belongs_to_another_socket
     [->(s) { s.write("x") && s.flush }, ->(s) { s.gets }, ->(s) { s.wait_readable(0) },
       ->(s) { s.write_nonblock("x") }].each do |use|
-      with_stream(timeout: 5) do |stream, _|
+      with_stream(timeout: stretched(5)) do |stream, _|
         number = stream.fileno
         stream.to_io.close
         other, far = UNIXSocket.pair
@@ -189,7 +189,7 @@ class StreamOddSocketsTest < Minitest::Test
     end
     # … also when that happens while a fiber whose bytes have arrived waits for its turn.
     Heddle.run do
-      with_stream(timeout: 5) do |stream, peer|
+      with_stream(timeout: stretched(5)) do |stream, peer|
         signal, signalled = UNIXSocket.pair
         other = far = nil
         number = stream.fileno

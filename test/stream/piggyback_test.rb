@@ -25,7 +25,7 @@ class StreamPiggybackTest < Minitest::Test
   end
 
   def test_after_a_message_that_was_sent_at_once
-    with_stream(timeout: 10) do |stream, peer|
+    with_stream(timeout: stretched(10)) do |stream, peer|
       stream.write(LARGE)
       answer(stream, peer, LARGE.bytesize)
       assert_rides(stream, peer)
@@ -33,7 +33,7 @@ class StreamPiggybackTest < Minitest::Test
   end
 
   def test_after_a_message_that_was_sent_without_waiting
-    with_stream(timeout: 10) do |stream, peer|
+    with_stream(timeout: stretched(10)) do |stream, peer|
       assert_equal 2, stream.write_nonblock("m\n")
       answer(stream, peer, 2)
       assert_rides(stream, peer)
@@ -41,7 +41,7 @@ class StreamPiggybackTest < Minitest::Test
   end
 
   def test_a_client_of_only_large_messages_keeps_nothing_queued
-    with_stream(timeout: 10, buffer_limit: 200_000) do |stream, peer|
+    with_stream(timeout: stretched(10), buffer_limit: 200_000) do |stream, peer|
       500.times do
         stream.queue_no_reply("c" * 1000)
         stream.write(LARGE)
@@ -52,7 +52,7 @@ class StreamPiggybackTest < Minitest::Test
 
   # Neither side has sent too much, and nothing is lost: the stream stays open.
   def test_too_many_piggybacked_bytes_behind_an_unfinished_message
-    with_stream(timeout: 10, buffer_limit: 5000) do |stream, peer|
+    with_stream(timeout: stretched(10), buffer_limit: 5000) do |stream, peer|
       stream.write("half a message")
       5.times { stream.queue_no_reply("c" * 1000) }
       assert_includes assert_raises(Heddle::BufferLimitExceeded) { stream.queue_no_reply("c") }.message,

@@ -72,7 +72,7 @@ class StreamPoisonTest < Minitest::Test
       started = monotonic
       result = yield stream
       took = monotonic - started
-      assert_operator took, :<, 3, "#{ending} at #{offset} took #{took} s"
+      assert_operator took, :<, stretched(3), "#{ending} at #{offset} took #{took} s"
       whole = offset == REPLY.bytesize
       case result
       when REPLY then assert whole || ending == :drip, "an answer although #{ending} came at #{offset}"
@@ -145,7 +145,7 @@ class StreamPoisonTest < Minitest::Test
         break_at(offset, :stall, tls) do |stream|
           asking = Thread.new { outcome { ask(stream) } }
           when_arrived(stream, offset) { asking.kill }
-          asking.join(10)
+          asking.join(stretched(10))
           asking.value || (assert_predicate(stream, :closed?) && Interruption.new)
         end
       end

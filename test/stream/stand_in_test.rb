@@ -26,7 +26,7 @@ class StreamStandInTest < Minitest::Test
   def test_net_http
     %i[thread fiber].each do |wait|
       in_mode(wait) do
-        with_stream(serve: http("body\n" * 5000), timeout: 5) do |stream|
+        with_stream(serve: http("body\n" * 5000), timeout: stretched(5)) do |stream|
           2.times { assert_equal "body\n" * 5000, get_over(stream, "localhost", "/").body }
           assert_predicate stream, :healthy?
         end
@@ -129,7 +129,7 @@ class StreamStandInTest < Minitest::Test
         end
       end
     end
-    with_stream(serve: redis, timeout: 5) do |stream|
+    with_stream(serve: redis, timeout: stretched(5)) do |stream|
       io = RedisClient::RubyConnection::BufferedIO.new(stream, read_timeout: 5, write_timeout: 5)
       ask = lambda do |*words|
         io.write(RedisClient::RESP3.dump(words))
@@ -183,7 +183,7 @@ class StreamStandInTest < Minitest::Test
 
   def test_write_nonblock_counts_only_its_own_bytes
     [false, true].each do |tls|
-      with_stream(tls: tls, timeout: 10) do |stream, peer|
+      with_stream(tls: tls, timeout: stretched(10)) do |stream, peer|
         stream.write("a" * 20_000) # more than a record
         assert_equal 1, stream.write_nonblock("b")
         assert_equal "#{"a" * 20_000}b", peer.read(20_001)

@@ -18,7 +18,7 @@ class StreamSystemCallsTest < Minitest::Test
   end
 
   def test_a_request_and_its_reply_are_send_poll_receive
-    with_stream(serve: echo_lines, timeout: 5) do |stream|
+    with_stream(serve: echo_lines, timeout: stretched(5)) do |stream|
       ask = -> { stream.exchange(timeout: 1) { stream.write("get it\r\n") && stream.gets } }
       ask.call
       before = stream.statistics
@@ -32,7 +32,8 @@ class StreamSystemCallsTest < Minitest::Test
   end
 
   def test_a_pipeline_of_a_hundred_requests_is_as_cheap_as_one_request
-    with_stream(serve: ->(peer) { peer.read(800) && peer.write("ok\r\n" * 100) && sleep }, timeout: 5) do |stream|
+    serve = ->(peer) { peer.read(800) && peer.write("ok\r\n" * 100) && sleep }
+    with_stream(serve: serve, timeout: stretched(5)) do |stream|
       100.times { stream.write("request\n") }
       100.times { assert_equal "ok\r\n", stream.gets }
       assert_equal 3, stream.statistics[:system_calls]

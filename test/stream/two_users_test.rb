@@ -20,7 +20,7 @@ class StreamTwoUsersTest < Minitest::Test
   def test_an_exchange_while_another_is_in_one_is_refused_and_leaves_no_trace
     %i[thread fiber].each do |wait|
       in_mode(wait) do
-        with_stream(timeout: 20) do |stream, peer|
+        with_stream(timeout: stretched(20)) do |stream, peer|
           first = beside(wait) do
             stream.exchange(2, timeout: 20) { stream.write("one\n") && Array.new(2) { stream.gets } }
           end
@@ -43,7 +43,7 @@ class StreamTwoUsersTest < Minitest::Test
   end
 
   def test_an_exchange_may_follow_one_whose_fiber_is_gone
-    with_stream(timeout: 20) do |stream, peer|
+    with_stream(timeout: stretched(20)) do |stream, peer|
       peer.write("a\nb\n")
       assert_equal "a\n", Thread.new { stream.exchange { stream.gets } }.value
       assert_equal "b\n", Fiber.new { stream.exchange { stream.gets } }.resume
@@ -62,7 +62,7 @@ class StreamTwoUsersTest < Minitest::Test
     sends.each do |name, send_first|
       %i[thread fiber].each do |wait|
         in_mode(wait) do
-          with_stream(timeout: 20) do |stream, peer|
+          with_stream(timeout: stretched(20)) do |stream, peer|
             stream.write("half a ")
             other = beside(wait) { send_first.call(stream) }
             assert_equal "half a ", peer.readpartial(100)
@@ -83,7 +83,7 @@ class StreamTwoUsersTest < Minitest::Test
   end
 
   def test_a_message_ends_with_the_thread_that_wrote_it
-    with_stream(timeout: 20) do |stream, peer|
+    with_stream(timeout: stretched(20)) do |stream, peer|
       Thread.new { stream.write("first\n") }.join
       GC.start
       stream.queue_no_reply("close,")
@@ -113,7 +113,7 @@ class StreamTwoUsersTest < Minitest::Test
 
   # TLS's library lets other threads run in the middle of a call, also of a call that a reader makes to write.
   def test_no_read_while_a_reader_sends_pending_output
-    with_stream(tls: true, timeout: 20) do |stream, peer|
+    with_stream(tls: true, timeout: stretched(20)) do |stream, peer|
       stopping_in(stream, :write_nonblock) do |entered, go_on|
         stream.write("question\n")
         reading = Thread.new { stream.gets }
@@ -128,7 +128,7 @@ class StreamTwoUsersTest < Minitest::Test
   end
 
   def test_no_write_while_a_writer_reads_arriving_data
-    with_stream(tls: true, timeout: 20) do |stream, peer|
+    with_stream(tls: true, timeout: stretched(20)) do |stream, peer|
       size = 32 << 20
       stopping_in(stream, :read_nonblock) do |entered, go_on|
         writing = Thread.new do
@@ -151,7 +151,7 @@ class StreamTwoUsersTest < Minitest::Test
   def test_no_read_or_write_while_tls_begins
     %i[thread fiber].each do |wait|
       in_mode(wait) do
-        with_stream(serve: ->(peer) { peer.readpartial(1000) && sleep }, timeout: 20) do |stream, _|
+        with_stream(serve: ->(peer) { peer.readpartial(1000) && sleep }, timeout: stretched(20)) do |stream, _|
           securing = beside(wait) do
             stream.start_tls("localhost", {verify: false})
           rescue IOError => error
@@ -170,7 +170,7 @@ class StreamTwoUsersTest < Minitest::Test
   end
 
   def test_tls_does_not_begin_during_a_read
-    with_stream(timeout: 20) do |stream, peer|
+    with_stream(timeout: stretched(20)) do |stream, peer|
       reading = Thread.new { stream.gets }
       wait_until { stream.statistics[:waits] == 1 }
       assert_raises(Heddle::StreamBusy) { stream.start_tls("localhost") }

@@ -4,17 +4,16 @@
 #include "loop/interrupt.h"
 #include "loop/park.h"
 #include "loop/without_wait.h"
+#include "os/poll_at_once.h"
 
 #include <errno.h>
-#include <poll.h>
 
 RBIMPL_ATTR_NOINLINE()
 static int descriptor_wait_look(struct loop *loop, int descriptor, short events)
 {
     struct pollfd now = {.fd = descriptor, .events = events};
     loop->statistics.system_calls++;
-    int count = poll(&now, 1, 0);
-    if (count < 0) return errno == EINTR ? 0 : -errno;
+    if (poll_at_once(&now, 1) < 0) return -errno;
     if (now.revents & POLLNVAL) return -EBADF;
     return descriptor_answer(events, now.revents);
 }
@@ -23,7 +22,7 @@ short loop_urgent(struct loop *loop, int descriptor, short asked)
 {
     struct pollfd now = {.fd = descriptor, .events = asked};
     loop->statistics.system_calls++;
-    if (poll(&now, 1, 0) < 0 || now.revents & POLLNVAL) return asked; // the next read or write reports it
+    if (poll_at_once(&now, 1) < 0 || now.revents & POLLNVAL) return asked; // the next read or write reports it
     short found = now.revents;
     if (found & (POLLHUP | POLLERR)) found |= POLLIN;
     if (found & POLLERR) found |= POLLOUT;

@@ -141,8 +141,8 @@ static int wait_milliseconds(struct epoll *epoll, int64_t timeout)
 static int wait_nanoseconds(struct epoll *epoll, int64_t timeout)
 {
 #ifdef __NR_epoll_pwait2 // kernel headers from 5.11 on
-    static atomic_bool
-        refused; // any thread; ENOSYS: kernel < 5.11; EPERM: a container's filter that is older than the call
+    // By ENOSYS: kernel < 5.11; by EPERM: a container's filter that is older than the call.
+    static atomic_bool refused;
     if (!refused) {
         struct {
             int64_t seconds, nanoseconds;

@@ -1,4 +1,4 @@
-#include "loop/poll_now.h"
+#include "loop/poll_slices.h"
 #include "loop/poller.h"
 #include "os/simulated.h"
 

@@ -2,7 +2,7 @@
 #include "loop/internals.h"
 
 #include "loop/park.h"
-#include "loop/poll_now.h"
+#include "loop/poll_slices.h"
 #include "os/fork.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static int look_at_all(struct loop *loop, struct pollfd *descriptors, size_t cou
 {
     loop->statistics.system_calls++;
     int ready = poll_slices(descriptors, (nfds_t)count, 0);
-    if (ready < 0) return errno == EINTR ? 0 : -errno;
+    if (ready < 0) return -errno;
     for (size_t i = 0; i < count; i++)
         descriptors[i].revents = descriptor_answer(descriptors[i].events, descriptors[i].revents);
     return ready;

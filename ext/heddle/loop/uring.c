@@ -1,13 +1,13 @@
 #include "loop/poller.h"
 #include "loop/timerfd.h"
 #include "os/fork.h"
+#include "os/poll_at_once.h"
 #include "shims.h"
 
 #ifdef HEDDLE_HAS_LIBURING
 
 #include <errno.h>
 #include <liburing.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -225,7 +225,7 @@ static short confirm_urgent(struct poller *poller, uint64_t key, short revents)
     struct loop_wait *wait = wait_find(&poller->waits, key);
     if (!wait || !wait->armed) return revents;
     struct pollfd now = {.fd = wait->descriptor, .events = POLLPRI};
-    if (poll(&now, 1, 0) > 0 && now.revents & POLLPRI) return revents;
+    if (poll_at_once(&now, 1) > 0 && now.revents & POLLPRI) return revents;
     return (short)(revents & ~POLLPRI);
 }
 

@@ -6,10 +6,10 @@
 #include "net_http/wait.h"
 #include "portable.h"
 #include "shims.h"
+#include "os/poll_at_once.h"
 #include "os/socket_io.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <ruby/encoding.h>
 #include <sys/socket.h>
 
@@ -296,7 +296,7 @@ bool net_http_io_closed(VALUE self)
 bool net_http_io_quiet(const struct net_http_io *io)
 {
     struct pollfd asked = {.fd = rb_io_descriptor(socket_of(io)), .events = POLLIN};
-    return poll(&asked, 1, 0) == 0;
+    return poll_at_once(&asked, 1) == 0;
 }
 
 int net_http_io_ended(struct net_http_io *io)
@@ -311,7 +311,7 @@ int net_http_io_ended(struct net_http_io *io)
         }
         // Unexpected bytes may come before the end; no reply comes after the end.
         struct pollfd asked = {.fd = io->descriptor, .events = PORTABLE_POLLRDHUP};
-        return poll(&asked, 1, 0) > 0;
+        return poll_at_once(&asked, 1) > 0;
     }
     VALUE rbuf = rbuf_of(io);
     bool empty = RSTRING_LEN(rbuf) == 0;

@@ -8,6 +8,7 @@
 
 #include "os/deadline.h"
 #include "os/fork.h"
+#include "os/main_ractor.h"
 #include "os/native_thread.h"
 
 // A C extension that waits for its socket while it holds the GVL stops every Ruby thread, including any that could
@@ -121,6 +122,7 @@ static void let_go(struct guard *guard)
 
 static void socket_guard_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, socket_guard_release)) return;
     let_go(pointer);
     xfree(pointer);
 }

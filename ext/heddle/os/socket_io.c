@@ -1,11 +1,11 @@
 #include "os/socket_io.h"
 
+#include "os/poll_at_once.h"
 #include "portable.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -22,7 +22,7 @@ static ssize_t room(int descriptor, short events, size_t length)
     if (fstat(descriptor, &status) < 0) return -errno;
     if (S_ISREG(status.st_mode) || S_ISBLK(status.st_mode)) return (ssize_t)length;
     struct pollfd now = {.fd = descriptor, .events = events};
-    if (poll(&now, 1, 0) <= 0) return -EAGAIN;
+    if (poll_at_once(&now, 1) <= 0) return -EAGAIN;
     return events == POLLOUT && length > PIPE_BUF ? PIPE_BUF : (ssize_t)length;
 }
 

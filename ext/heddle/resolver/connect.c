@@ -10,6 +10,7 @@
 #include "shims.h"
 #include "task/current.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static ID id_failure, id_plain_p, id_getaddrinfo, id_to_sockaddr, id_close, id_c
 static ID id_original_new, id_original_open, id_original_tcp, id_claimed, id_in_a_thread, id_tcp, id_open;
 static VALUE sym_call, sym_timeout, sym_no_local, sym_stream;
 static bool knows_fast_fallback, knows_open_timeout; // the running Ruby's methods
-static bool enabled = true;
+static atomic_bool enabled = true;                   // other Ractors read it
 
 // One call of TCPSocket.new or Socket.tcp. It stays on the stack while Ruby's own method waits instead, or while the
 // block runs, and there each page counts: so the race, with its room for addresses, is on the heap.

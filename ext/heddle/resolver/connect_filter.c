@@ -5,10 +5,11 @@
 #include "shims.h"
 
 #include <ruby/ractor.h>
+#include <stdatomic.h>
 
 static VALUE mConnectFilter, mGuard;
 static _Atomic(VALUE) process_filter = Qnil; // of the whole process; other Ractors read it
-static bool nested; // a filter was given to a block once: the running code's scopes must be asked for
+static atomic_bool nested; // a filter was given to a block once: the running code's scopes must be asked for
 static ID id_refusal, id_new, id_unasked, id_without, id_connect_without, id_connect_nonblock_without;
 static ID id_tcp_socket, id_unix_socket, id_socket_connect, id_udp_connect, id_socket_tcp;
 

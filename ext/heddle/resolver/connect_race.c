@@ -2,6 +2,7 @@
 
 #include "resolver/hosts_file.h"
 #include "os/connecting.h"
+#include "os/poll_at_once.h"
 #include "portable.h"
 #include "scope/deadline_scope.h"
 #include "shims.h"
@@ -217,7 +218,7 @@ static bool connect_race_look(struct connect_race *race)
 {
     for (size_t i = 0; i < race->in_flight_count; i++)
         race->polled[i] = (struct pollfd){.fd = race->in_flight[i].descriptor, .events = POLLOUT};
-    if (race->in_flight_count == 0 || poll(race->polled, race->in_flight_count, 0) <= 0) return false;
+    if (race->in_flight_count == 0 || poll_at_once(race->polled, race->in_flight_count) <= 0) return false;
     harvest(race);
     return true;
 }

@@ -364,17 +364,19 @@ void hooks_io_define(VALUE scheduler_class)
                    "IO events must equal poll's bits");
     rb_gc_register_mark_object(cBasicSocket = rb_path2class("BasicSocket"));
     rb_define_method(scheduler_class, "io_wait", io_wait, -1);
-    rb_define_method(scheduler_class, "io_read", hook_read, -1);
-    rb_define_method(scheduler_class, "io_write", hook_write, -1);
-    rb_define_method(scheduler_class, "io_pread", io_pread, -1);
-    rb_define_method(scheduler_class, "io_pwrite", io_pwrite, -1);
     rb_define_method(scheduler_class, "io_read_once", io_read_once, 4);
     rb_define_method(scheduler_class, "io_write_once", io_write_once, 4);
     rb_define_method(scheduler_class, "io_pread_once", io_pread_once, 5);
     rb_define_method(scheduler_class, "io_pwrite_once", io_pwrite_once, 5);
-    if (!shim_single_transfers()) return;
-    rb_define_alias(scheduler_class, "io_read", "io_read_once");
-    rb_define_alias(scheduler_class, "io_write", "io_write_once");
-    rb_define_alias(scheduler_class, "io_pread", "io_pread_once");
-    rb_define_alias(scheduler_class, "io_pwrite", "io_pwrite_once");
+    if (shim_single_transfers()) {
+        rb_define_alias(scheduler_class, "io_read", "io_read_once");
+        rb_define_alias(scheduler_class, "io_write", "io_write_once");
+        rb_define_alias(scheduler_class, "io_pread", "io_pread_once");
+        rb_define_alias(scheduler_class, "io_pwrite", "io_pwrite_once");
+        return;
+    }
+    rb_define_method(scheduler_class, "io_read", hook_read, -1);
+    rb_define_method(scheduler_class, "io_write", hook_write, -1);
+    rb_define_method(scheduler_class, "io_pread", io_pread, -1);
+    rb_define_method(scheduler_class, "io_pwrite", io_pwrite, -1);
 }

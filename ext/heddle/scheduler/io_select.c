@@ -3,7 +3,7 @@
 
 #include "loop/interrupt.h"
 #include "loop/park.h"
-#include "loop/poll_now.h"
+#include "loop/poll_slices.h"
 #include "loop/without_wait.h"
 #include "shims.h"
 #include "task/task_loop.h"

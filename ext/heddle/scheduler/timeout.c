@@ -6,6 +6,7 @@
 #include "task/current.h"
 
 #include <ruby/ractor.h>
+#include <stdatomic.h>
 
 static VALUE eTimeoutError;
 static VALUE cExit; // Timeout::ExitException; 0 if Ruby's timeout has none
@@ -117,7 +118,7 @@ VALUE timeout_yield(VALUE seconds, VALUE exception, VALUE message)
 
 // ---- Timeout.timeout
 
-static bool enabled;
+static atomic_bool enabled; // other Ractors read it
 
 static bool is_zero(VALUE seconds)
 {

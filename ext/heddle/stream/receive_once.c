@@ -2,10 +2,10 @@
 #include "stream/internals.h"
 
 #include "os/fork.h"
+#include "os/poll_at_once.h"
 #include "os/socket_io.h"
 
 #include <errno.h>
-#include <poll.h>
 
 static VALUE eUnexpectedEnd, eBufferLimitExceeded;
 
@@ -61,9 +61,9 @@ bool stream_healthy(struct stream *stream)
     if (stream_socket_gone(stream)) return false;
     struct pollfd now = {.fd = stream->descriptor, .events = POLLIN};
     stream->statistics.polls++;
-    if (NIL_P(stream->tls)) return poll(&now, 1, 0) == 0;
+    if (NIL_P(stream->tls)) return poll_at_once(&now, 1) == 0;
     // TLS sends its own records at any time, such as session tickets.
-    if (!tls_pending(stream) && poll(&now, 1, 0) == 0) return true;
+    if (!tls_pending(stream) && poll_at_once(&now, 1) == 0) return true;
     return stream_receive(stream, NULL, 0, 1) == -EAGAIN;
 }
 

@@ -12,7 +12,7 @@
 #include "task/run.h"
 #include "task/task_loop.h"
 
-static ID id_full_message, id_write, id_report_on_exception, id_highlight;
+static ID id_full_message, id_message, id_backtrace, id_write, id_report_on_exception, id_highlight;
 
 // ---- the lists that a task is in
 
@@ -125,6 +125,45 @@ static VALUE print_report(VALUE argument)
     return Qnil;
 }
 
+static void append_bytes(VALUE report, VALUE text)
+{
+    if (RB_TYPE_P(text, T_STRING)) rb_str_cat(report, RSTRING_PTR(text), RSTRING_LEN(text));
+    RB_GC_GUARD(text);
+}
+
+static VALUE first_place(VALUE error)
+{
+    VALUE backtrace = rb_funcall(error, id_backtrace, 0);
+    return RB_TYPE_P(backtrace, T_ARRAY) ? rb_ary_entry(backtrace, 0) : Qnil;
+}
+
+static VALUE message(VALUE error)
+{
+    return rb_funcall(error, id_message, 0);
+}
+
+static VALUE unknown(VALUE unused, VALUE error)
+{
+    (void)unused, (void)error;
+    return Qnil;
+}
+
+// What is left if full_message fails: it joins a message and paths, which without a locale may have encodings that do
+// not fit each other, and errors may have methods of their own, each of which may raise, too.
+static VALUE print_bytes(VALUE argument)
+{
+    struct task *task = (struct task *)argument;
+    VALUE report = rb_sprintf("%" PRIsVALUE " ended with an exception that nobody waits for:\n", task->owner.self);
+    append_bytes(report, rb_rescue(first_place, task->result, unknown, Qnil));
+    rb_str_cat_cstr(report, ": ");
+    append_bytes(report, rb_class_name(rb_obj_class(task->result)));
+    rb_str_cat_cstr(report, ": ");
+    append_bytes(report, rb_rescue(message, task->result, unknown, Qnil));
+    rb_str_cat_cstr(report, "\n");
+    rb_funcall(rb_stderr, id_write, 1, report);
+    return Qnil;
+}
+
 static bool awaited(const struct task *task)
 {
     return task->claimed || join_awaited(task->waiters);
@@ -166,10 +205,18 @@ static int report(struct task *task)
         return state;
     }
     rb_protect(print_report, (VALUE)task, &again);
-    bool prints_nothing = again && is_exception(rb_errinfo()) && rb_obj_class(rb_errinfo()) == rb_obj_class(error);
-    if (again && !prints_nothing) return again;
-    rb_set_errinfo(again ? Qnil : error);
-    return again ? 0 : state;
+    if (!again) {
+        rb_set_errinfo(error);
+        return state;
+    }
+    bool unprintable = is_exception(rb_errinfo()) && rb_obj_class(rb_errinfo()) == rb_obj_class(error);
+    if (!unprintable) return again;
+    rb_protect(print_bytes, (VALUE)task, &again);
+    error = rb_errinfo();
+    bool interrupted = again && !(is_exception(error) && RTEST(rb_obj_is_kind_of(error, rb_eStandardError)));
+    if (interrupted && !is_cancellation(error)) return again;
+    rb_set_errinfo(Qnil);
+    return 0;
 }
 
 static VALUE report_late(VALUE task)
@@ -383,6 +430,8 @@ void task_abandon(struct task *task)
 void Init_heddle_task_end(void)
 {
     id_full_message = rb_intern("full_message");
+    id_message = rb_intern("message");
+    id_backtrace = rb_intern("backtrace");
     id_write = rb_intern("write");
     id_report_on_exception = rb_intern("report_on_exception");
     id_highlight = rb_intern("highlight");

@@ -294,14 +294,13 @@ struct start {
     bool fresh;
 };
 
-static unsigned long map_limit(void)
+static VALUE map_limit(void)
 {
-    unsigned long limit = 0;
+    unsigned long limit;
     FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
-    if (!file) return 0;
-    if (fscanf(file, "%lu", &limit) != 1) limit = 0;
-    fclose(file);
-    return limit;
+    bool known = file && fscanf(file, "%lu", &limit) == 1; // not without /proc, nor on other systems
+    if (file) fclose(file);
+    return known ? rb_sprintf(" of the %lu that vm.max_map_count allows this process", limit) : rb_str_new(NULL, 0);
 }
 
 // Ruby allocates a fiber's stack at its first run, and reports only the message of mmap or mprotect when that fails.
@@ -312,8 +311,8 @@ static VALUE rescue_fiber_error(VALUE argument, VALUE error)
     VALUE reason = rb_funcall(error, rb_intern("message"), 0);
     rb_raise(heddle_eLimitReached,
              "cannot start another fiber (%" PRIsVALUE
-             "): %lu tasks have not ended, and each fiber takes two memory maps of the %lu that vm.max_map_count "
-             "allows this process. Raise it (sysctl vm.max_map_count), or bound the tasks with a Heddle::FiberPool",
+             "): %lu tasks have not ended, and each fiber takes two memory maps%" PRIsVALUE
+             ". Raise their limit (on Linux the sysctl vm.max_map_count), or bound the tasks with a Heddle::FiberPool",
              reason, (unsigned long)task_loop_of(start->loop)->tasks.count, map_limit());
 }
 

@@ -25,17 +25,23 @@ module Heddle
 
     def describe(task)
       waiting = task.waits_for
-      line = "#{task.inspect}#{format(" waits for %s, for %.3f s", waiting, task.waits_since) if waiting}"
+      line = utf8(task.inspect)
+      line << format(" waits for %s, for %.3f s", utf8(waiting), task.waits_since) if waiting
       left = task.remaining
       line << format(", deadline in %.3f s", left) if left
-      places = task.backtrace&.reject { |place| place.start_with?(__FILE__) } # not this file's
+      places = task.backtrace&.map { |place| utf8(place) }&.reject { |place| place.start_with?(FILE) }
       [line, *places&.map { |place| "    from #{place}" }]
+    end
+
+    # Without a locale the path of a file is US-ASCII, whatever it contains, and cannot be joined to the name of a task.
+    def utf8(text)
+      text.dup.force_encoding(Encoding::UTF_8).scrub("?")
     end
 
     def named(thread)
       return "main thread" if thread == Thread.main
 
-      "thread #{thread.name || thread.inspect}"
+      "thread #{utf8(thread.name || thread.inspect)}"
     end
 
     # Nobody keeps a list of them: a dump is rare. Unreferenced ones may be among them.
@@ -43,9 +49,12 @@ module Heddle
       kinds = []
       kinds << FiberPool if defined?(FiberPool)
       kinds << ResourcePool << Semaphore
-      kinds.flat_map { |kind| ObjectSpace.each_object(kind).map(&:inspect) }
+      kinds.flat_map { |kind| ObjectSpace.each_object(kind).map { |pool| utf8(pool.inspect) } }
     end
-    private_class_method :describe, :named, :pools
+    private_class_method :describe, :utf8, :named, :pools
+
+    FILE = utf8(__FILE__)
+    private_constant :FILE
   end
 
   class << self

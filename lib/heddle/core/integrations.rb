@@ -8,11 +8,11 @@ module Heddle
   module Integrations
     # What is loaded may start a loop itself: each is noted before.
     def self.load
-      if defined?(::ActiveSupport) && !@active_record
+      if !@active_record && defined?(::ActiveSupport)
         @active_record = true
         require_relative "../active_record"
       end
-      if defined?(::OpenTelemetry::Context) && !@opentelemetry
+      if !@opentelemetry && Object.const_defined?("OpenTelemetry::Context")
         @opentelemetry = true
         require_relative "../opentelemetry"
       end

@@ -50,7 +50,7 @@ module Heddle
         private :require, :heddle_protected_require
       end
 
-      load_openssl if defined?(::Net::HTTP)
+      load_openssl if Object.const_defined?("Net::HTTP")
     end
   end
 end

@@ -11,7 +11,13 @@ module Heddle
       attr_accessor :made_as
 
       # @return [Loop] a new one
-      def make = made_as.new
+      # @raise [Ractor::UnsafeError] outside the main Ractor
+      def make
+        made_as.new
+      rescue Ractor::UnsafeError => error
+        raise error.class, "Heddle runs in the main Ractor only: call Heddle.run there, or let Heddle::Processes use " \
+          "all processors", cause: nil
+      end
     end
     self.made_as = Scheduler
   end

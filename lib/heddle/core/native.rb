@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "supported_ruby"
+
 module Heddle
   # Loads compiled code: that of Heddle and that of heddle-odbc.
   #
@@ -15,6 +17,7 @@ module Heddle
     # @return [void]
     # @raise [LoadError] that says what happened, and the command that mends it
     def self.load(gem, feature, other:, sources:, needs: nil, library: nil)
+      refusal = SupportedRuby.refusal and raise LoadError, refusal
       folder = ENV["HEDDLE_NATIVE_DIR"].to_s
       return require(File.expand_path(other, folder)) unless folder.empty?
 
@@ -39,7 +42,9 @@ module Heddle
       # A library that exists but does not load (it is for another processor, C library or Ruby) raises an error with
       # another path, which must not be hidden.
       unless error.path == feature
-        return "'s compiled code does not load in Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM} (#{error.message.strip})"
+        libraries = ENV["LD_LIBRARY_PATH"]
+        return "'s compiled code does not load in Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM}" \
+          "#{" with LD_LIBRARY_PATH=#{libraries}" if libraries} (#{error.message.strip})"
       end
 
       others.empty? ? " is not compiled for Ruby #{RUBY_VERSION}" : missing(*others)

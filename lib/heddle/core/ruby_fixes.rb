@@ -29,7 +29,7 @@ unless ENV["HEDDLE_RUBY_FIXES"] == "off"
   end
   require_relative "../ruby_fixes/abandoned_waiters"
   require_relative "../ruby_fixes/io_close"
-  if defined?(::Timeout::VERSION) && (::Timeout::VERSION.split(".").map(&:to_i) <=> [0, 4, 3]) < 0
+  if Object.const_defined?("Timeout::VERSION") && (::Timeout::VERSION.split(".").map(&:to_i) <=> [0, 4, 3]) < 0
     require_relative "../ruby_fixes/timeout_class"
   end
   require_relative "../ruby_fixes/sysread"

@@ -145,7 +145,7 @@ module Heddle
         def advice_for(name, known)
           return "#{name}: is a keyword of Heddle::DB::Pool.new" if POOL.include?(name)
           return "the size of a pool is size:, a keyword of Heddle::DB::Pool.new" if SIZE.include?(name)
-          return unless defined?(DidYouMean::SpellChecker)
+          return unless Object.const_defined?("DidYouMean::SpellChecker")
 
           found = DidYouMean::SpellChecker.new(dictionary: known + POOL).correct(name).first
           "did you mean #{found}: for #{name}:?" if found

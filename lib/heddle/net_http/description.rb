@@ -72,7 +72,7 @@ module Heddle
         library.set(:code_class_to_object, response::CODE_CLASS_TO_OBJ)
         library.set(:unknown_response, @space::HTTPUnknownResponse)
         library.set(:response_template, variables(response.new("1.1", "200", "OK")))
-        library.set(:limits_heads, own?(response, :MAX_RESPONSE_HEADER_LENGTH))
+        library.set(:limits_heads, response.respond_to?(:read_line))
         library.set(:blank_ends, !fields("a: b\n \nc: d\n\n").key?("c"))
         library.set(:folds_skip_empty, fields("a: b\n \0\n\n")["a"] == ["b"])
       end

@@ -174,7 +174,7 @@ module Heddle
         end
 
         def watch_openssl
-          return if @verification || !defined?(OpenSSL::SSL)
+          return if @verification || !Object.const_defined?("OpenSSL::SSL")
 
           Trust.watch
           @verification = Verification.new

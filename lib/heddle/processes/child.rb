@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../core/full_message"
+
 module Heddle
   class Processes
     # The code that runs in a worker process.
@@ -46,7 +48,7 @@ module Heddle
       rescue SignalException => error
         signal = error.signo
       rescue Exception => error # rubocop:disable Lint/RescueException -- it must not reach the parent's frames
-        $stderr.write(error.full_message(highlight: false))
+        $stderr.write(FullMessage[error])
       ensure
         exit_process(status, signal)
       end

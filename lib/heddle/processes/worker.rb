@@ -15,9 +15,10 @@ module Heddle
       # This process's ends of all workers' sockets. No child may keep one open: the worker would then not see that its
       # parent has died. Nor may another thread fork between the creation of a socket pair and the close of its far end.
       @ends = {}.compare_by_identity
-      # Has one permit. No Mutex: Ruby 4.0 aborts in a child that unlocks one for which another thread's task waited
-      # (doc/ruby.md); of a Queue a child has no such waiters.
-      @permits = Thread::Queue.new << true
+      # No Mutex: Ruby 4.0 aborts in a child that unlocks one for which another thread's task waited (doc/ruby.md). No
+      # Queue with a permit in it: Thread#kill of the current thread and a trap handler's exception arrive in spite of
+      # handle_interrupt, also between its pop and the next line, and nobody would give the permit back.
+      @fork = Semaphore.new(1)
 
       class << self
         # Forks a worker.
@@ -69,8 +70,7 @@ module Heddle
         # @return [UNIXSocket, nil] the child's end, in the child
         def fork_connected(workers, fibers)
           Thread.handle_interrupt(Object => :never) do
-            @permits.pop
-            begin
+            @fork.acquire do
               ours, theirs = UNIXSocket.pair
               begin
                 Heddle.hold_signals(true) # the child lets go of them, see Child#set_signals
@@ -85,10 +85,8 @@ module Heddle
                 ours.close unless pid
                 theirs.close if pid || !forked
               end
-            ensure
-              @permits << true
+              theirs unless pid
             end
-            theirs unless pid
           end
         end
       end

@@ -73,7 +73,7 @@ module Heddle
     # @api private
     # @raise [ArgumentError] for the former
     def self.check_isolation
-      return unless defined?(::ActiveSupport::IsolatedExecutionState)
+      return unless Object.const_defined?("ActiveSupport::IsolatedExecutionState")
       return if ::ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
 
       raise ArgumentError, "heddle: requests on fibers would share ActiveSupport's current attributes and " \

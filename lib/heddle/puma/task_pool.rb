@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../core/full_message"
 require_relative "../core/loop_thread"
 require_relative "../jobs/stall_watch"
 require_relative "stream"
@@ -191,7 +192,7 @@ module Heddle
       end
 
       def thread_failed(error)
-        $stderr.write("heddle: the requests of a thread were cancelled: #{error.full_message(highlight: false)}\n")
+        $stderr.write("heddle: the requests of a thread were cancelled: #{FullMessage[error]}")
       end
 
       def thread_ended(thread)

@@ -29,14 +29,14 @@ module Heddle
       end
 
       def rack_timeout
-        return unless defined?(::Rack::Timeout)
+        return unless Object.const_defined?("Rack::Timeout")
 
         "rack-timeout raises in a thread, wherever it is, and with it in all tasks of the thread: use " \
           "config.heddle.deadline instead"
       end
 
       def databases
-        return [] unless defined?(::ActiveRecord::Base)
+        return [] unless Object.const_defined?("ActiveRecord::Base")
         return ["tasks share a database connection before ActiveRecord 7.1: update it"] if too_old?
 
         configurations = ::ActiveRecord::Base.configurations.configs_for(env_name: ::Rails.env)

@@ -47,7 +47,7 @@ module Heddle
       private
 
       def databases
-        return [] unless defined?(::ActiveRecord::Base)
+        return [] unless Object.const_defined?("ActiveRecord::Base")
 
         ::ActiveRecord::Base.connection_handler.connection_pool_list.map do |pool|
           name, adapter = pool.db_config.name, pool.db_config.adapter

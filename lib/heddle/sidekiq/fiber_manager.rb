@@ -48,7 +48,7 @@ module Heddle
 
       # ActiveSupport keeps attributes of the current job by thread, unless it is told to keep them by fiber.
       def check_isolation
-        return unless defined?(::ActiveSupport::IsolatedExecutionState)
+        return unless Object.const_defined?("ActiveSupport::IsolatedExecutionState")
         return if ::ActiveSupport::IsolatedExecutionState.isolation_level == :fiber
 
         raise ArgumentError, "heddle: jobs on fibers would share ActiveSupport's current attributes and " \

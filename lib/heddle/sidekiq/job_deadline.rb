@@ -23,7 +23,9 @@ module Heddle
       end
 
       # Whether jobs of ActiveJob see to their deadlines themselves.
-      def self.active_job? = defined?(::ActiveJob::Base) && ::ActiveJob::Base.include?(Jobs::WithinCallbacks)
+      def self.active_job?
+        Object.const_defined?("ActiveJob::Base") && ::ActiveJob::Base.include?(Jobs::WithinCallbacks)
+      end
 
       # @param value [Object] as it came from JSON: a Duration of ActiveSupport comes as a String
       # @return [Float, nil]

@@ -73,7 +73,7 @@ module Sequel
       end
 
       def disconnect_error?(error, opts)
-        super || (defined?(::Trilogy::ConnectionError) ? error.is_a?(::Trilogy::ConnectionError) : false)
+        super || (Object.const_defined?("Trilogy::ConnectionError") ? error.is_a?(::Trilogy::ConnectionError) : false)
       end
     end
 

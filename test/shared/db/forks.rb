@@ -7,7 +7,7 @@ module DatabaseSuite
   # #seven_later_sql; and #forking, a value that calls its block when it is bound.
   module Forks
     def connect(**options)
-      Heddle::DB.connect(url, timeout: 10, **options)
+      Heddle::DB.connect(url, timeout: stretched(10), **options)
     end
 
     # @return the block's value in a child, or the error that it raised
@@ -190,7 +190,7 @@ module DatabaseSuite
     end
 
     def test_a_pool_in_a_child_starts_empty_and_works
-      pool = Heddle::DB::Pool.new(url, size: 2, timeout: 10)
+      pool = Heddle::DB::Pool.new(url, size: 2, timeout: stretched(10))
       thread = pool.query_value(own_id_sql)
       child = in_child { [pool.stats, pool.query_value(own_id_sql), pool.stats] }
       assert_equal [{connections: 0, free: 0, waiting: 0}, {connections: 1, free: 1, waiting: 0}], child.values_at(0, 2)

@@ -59,15 +59,17 @@ module DatabaseInterrupts
   # Pools of a server, or of ODBC: statements are kept in one way or the other.
   def server_pools(size)
     %i[virtual always].map do |cache|
-      Heddle::DB::Pool.new(address, size: size, timeout: 20, checkout_timeout: 20, statement_cache: cache)
+      Heddle::DB::Pool.new(address, size: size, **limits, statement_cache: cache)
     end
   end
 
   # The two kinds of pools that SQLite has.
   def sqlite_pools(size)
-    [Heddle::DB::Pool.new(address, size: size, timeout: 20, checkout_timeout: 20, busy_timeout: 10),
-      Heddle::DB::SQLite::Pool.new(address, readers: 1, timeout: 20, checkout_timeout: 20, statement_cache: :always)]
+    [Heddle::DB::Pool.new(address, size: size, **limits, busy_timeout: 10),
+      Heddle::DB::SQLite::Pool.new(address, readers: 1, **limits, statement_cache: :always)]
   end
+
+  def limits = {timeout: stretched(20), checkout_timeout: stretched(20)}
 
   # Of all pools' connections, all are free.
   def idle?(pool)
@@ -91,7 +93,7 @@ module DatabaseInterrupts
     interrupter = Thread.new { interrupt(threads, finish) }
     killer = Thread.new { kill_until(finish) } if respond_to?(:kill_one, true)
     Heddle.run { cancel_again_and_again(finish) }
-    interrupter.join(30) || flunk("a thread hangs: #{threads.filter_map(&:backtrace).inspect}")
+    interrupter.join(stretched(30)) || flunk("a thread hangs: #{threads.filter_map(&:backtrace).inspect}")
     threads.each(&:value)
     killer&.value
   ensure

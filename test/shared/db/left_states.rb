@@ -45,7 +45,7 @@ module DatabaseLeftStates
   end
 
   def fresh
-    db = Heddle::DB.connect(address, timeout: 30)
+    db = Heddle::DB.connect(address, timeout: stretched(30))
     yield db
   ensure
     db&.close

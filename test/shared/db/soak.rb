@@ -118,7 +118,7 @@ module DatabaseSoak
     db = nil
     closer = nil
     limited(20) do
-      db = Heddle::DB.connect(address, timeout: 20)
+      db = Heddle::DB.connect(address, timeout: stretched(20))
       closer = Thread.new { sleep(seconds) && db.close }
       loop { random.rand(2).zero? ? number_of(db, 1) : db.transaction { db.query("delete from soak where n < 0") } }
     end

@@ -57,7 +57,7 @@ module DatabaseTransfers
 
   # A connection without interrupts.
   def plainly
-    db = Heddle::DB.connect(address, timeout: 30)
+    db = Heddle::DB.connect(address, timeout: stretched(30))
     yield db
   ensure
     db&.close

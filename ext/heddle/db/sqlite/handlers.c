@@ -16,6 +16,7 @@
 #include "loop/park.h"
 #include "os/budget.h"
 #include "os/fork.h"
+#include "os/main_ractor.h"
 #include "task/current.h"
 
 #include <string.h>
@@ -57,6 +58,7 @@ static void handlers_mark(void *pointer)
 
 static void handlers_free(void *pointer)
 {
+    if (main_ractor_releases(pointer, handlers_free)) return; // SQLite may be closing the connection in that one
     struct handlers *handlers = pointer;
     handlers->collected = true;
     if (!handlers->db) xfree(handlers);

@@ -40,7 +40,7 @@ module Heddle
           end
 
           # @return [Array<Module>] what that raises where the server cannot be reached
-          def failures = [Error, *(OpenSSL::SSL::SSLError if defined?(OpenSSL::SSL))]
+          def failures = [Error, *(OpenSSL::SSL::SSLError if Object.const_defined?("OpenSSL::SSL"))]
 
           # Without the password, which is among the options.
           def inspect = "#<Heddle::DB::MySQL::Driver::Server>"

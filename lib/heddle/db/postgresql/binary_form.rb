@@ -150,7 +150,9 @@ module Heddle
           return encode.call(value).then { |made| made.equal?(value) ? unfit(value, kind) : made } if encode
           return value.to_a if defined?(Set) && Set === value
           return value.to_time if value.respond_to?(:acts_like?) && value.acts_like?(:time)
-          return of_parts(value, kind) if defined?(ActiveSupport::Duration) && ActiveSupport::Duration === value
+          if Object.const_defined?("ActiveSupport::Duration") && ActiveSupport::Duration === value
+            return of_parts(value, kind)
+          end
 
           unfit(value, kind)
         end

@@ -147,7 +147,9 @@ module Heddle
             return [encode.call(value)] if encode
             return array(value.to_a, local, number) if a_set?(value)
             return [TIMESTAMPTZ, time(value.to_time, local)] if a_time?(value)
-            return [INTERVAL, value.iso8601] if defined?(ActiveSupport::Duration) && ActiveSupport::Duration === value
+            if Object.const_defined?("ActiveSupport::Duration") && ActiveSupport::Duration === value
+              return [INTERVAL, value.iso8601]
+            end
 
             raise TypeError, "argument #{number} has a value of the class #{value.class}, which cannot be bound to " \
               "a parameter: bind an Integer, Float, BigDecimal, String, Symbol, true, false, nil, Date, Time, " \

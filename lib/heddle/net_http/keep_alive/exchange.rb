@@ -66,7 +66,7 @@ module Heddle
 
         def closed?(error) = [*CLOSED, *tls_errors].any? { |klass| error.is_a?(klass) }
 
-        def tls_errors = defined?(OpenSSL::SSL::SSLError) ? [OpenSSL::SSL::SSLError] : []
+        def tls_errors = Object.const_defined?("OpenSSL::SSL::SSLError") ? [OpenSSL::SSL::SSLError] : []
 
         # A stream has been read when its request fails. Stock would send the rest of it, and wait for an answer.
         def repeatable?

@@ -1,6 +1,7 @@
-#include "loop/poll_now.h"
+#include "loop/poll_slices.h"
 
 #include "os/deadline.h"
+#include "os/poll_at_once.h"
 
 #include <errno.h>
 #include <sys/resource.h>
@@ -19,7 +20,7 @@ static int look_at_all(struct pollfd *asked, nfds_t count, nfds_t most)
     int found = 0;
     for (nfds_t from = 0; from < count; from += most) {
         nfds_t entries = count - from < most ? count - from : most;
-        int ready = poll(asked + from, entries, 0);
+        int ready = poll_at_once(asked + from, entries);
         if (ready < 0) return -1;
         found += ready;
     }
@@ -28,7 +29,7 @@ static int look_at_all(struct pollfd *asked, nfds_t count, nfds_t most)
 
 int poll_slices(struct pollfd *asked, nfds_t count, int milliseconds)
 {
-    int found = poll(asked, count, milliseconds);
+    int found = milliseconds ? poll(asked, count, milliseconds) : poll_at_once(asked, count);
     nfds_t most;
     if (found >= 0 || errno != EINVAL || (most = most_entries()) >= count) return found;
     deadline_t until =
