@@ -15,17 +15,17 @@ Gem::Specification.new do |spec|
   spec.required_ruby_version = ">= 3.1.2"
 
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.{rb,go,py,js}", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE", "README.md"].sort
+    Dir["lib/**/*.{rb,go,py,js,css,html}", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE", "README.md"].sort
   end
   spec.bindir = "exe"
   spec.executables = ["heddle"]
   spec.require_paths = ["lib"]
   spec.homepage = "https://heddle.example"
   spec.metadata = {
-    "source_code_uri" => "#{spec.homepage}/source",
-    "changelog_uri" => "#{spec.homepage}/source/CHANGELOG.md",
-    "documentation_uri" => "#{spec.homepage}/api",
-    "bug_tracker_uri" => "#{spec.homepage}/issues",
+    "source_code_uri" => "https://heddle.example/source",
+    "changelog_uri" => "https://heddle.example/source/blob/main/CHANGELOG.md",
+    "documentation_uri" => "https://heddle.example/api",
+    "bug_tracker_uri" => "https://heddle.example/source/issues",
     "rubygems_mfa_required" => "true"
   }
 

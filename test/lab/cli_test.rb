@@ -29,7 +29,7 @@ class LabCLITest < Minitest::Test
 
   def test_wrong_command_lines_list_the_choices
     {
-      [] => /no command given/, %w[brew] => /unknown command "brew"; the commands are bench, serve and doctor/,
+      [] => /no command given/, %w[brew] => /unknown command "brew"; the commands are bench, compare, report, serve/,
       %w[bench] => /no bench given; the benches are delay, scheduler/,
       %w[bench tea] => /unknown bench "tea"; choose from delay, scheduler/,
       %w[bench delay --models tea] => /unknown model "tea"; choose from blocking, threads/,
@@ -58,6 +58,15 @@ class LabCLITest < Minitest::Test
     assert_match(/^This machine\n  .*\nWhat to mend\n.*\nModels\n(  stall \S+: .+\n)+\z/m, out)
   end
 
+  def test_what_makes_a_machine_unfit
+    fit = {"cores" => 2, "pinned" => "client to core 0, server to core 1", "load_before" => "0.10 0.77 2.84",
+           "governor" => "performance", "descriptors" => 20_000}
+    assert_empty Heddle::Lab::Environment.doubts(fit)
+    unfit = {"cores" => 1, "pinned" => "no", "load_before" => "1.13 0.77 2.84", "governor" => "powersave",
+             "descriptors" => 1024}
+    unfit.each { |key, value| assert_equal 1, Heddle::Lab::Environment.doubts(fit.merge(key => value)).size, key }
+  end
+
   def test_the_doctor_of_heddle_itself
     status, out, err = cli("doctor")
     assert_equal [0, ""], [status, err]
@@ -70,13 +79,14 @@ class LabCLITest < Minitest::Test
         bench delay --requests 20 --delays 0,20 --models blocking,threads,threads:5 --rounds 1 --seed 4 -o json --name
         trial --out
       ]
-      status, out, err = cli(*argv, directory)
+      status, out, err = cli(*argv, directory, "--html", File.join(directory, "trial.html"))
       assert_equal [0, ""], [status, err]
       record = JSON.parse(out)
       assert_equal record, JSON.parse(File.read(File.join(directory, "trial.json")))
-      assert_equal %w[trial.json trial.md], Dir.children(directory).sort
+      assert_equal %w[trial.html trial.json trial.md], Dir.children(directory).sort
       assert_equal record["rounds"].size, File.foreach(File.join(directory, "trial.json")).grep(/\A\{"round":/).size
       assert_equal [20, 0], record["rounds"].first["measures"].values_at("operations", "errors")
+      assert_includes File.read(File.join(directory, "trial.html")), record["rounds"].last["model"]
       markdown = File.read(File.join(directory, "trial.md"))
       assert_includes markdown, "heddle bench delay --requests 20 --delays 0,20"
       assert_includes markdown, "NeverBlock, 2009"

@@ -35,7 +35,7 @@ class HTTPBenchTest < Minitest::Test
     status, out, err =
       cli(*%w[bench http --models stock,raw,rfuzz --sites local,dallas,london --size 200000 --rounds 1 --seed 3 -o csv])
     assert_equal 0, status
-    assert_match(/\Aheddle: rfuzz: not measured: LoadError: .*\n\z/, err)
+    assert_match(/^heddle: rfuzz: not measured: LoadError: .*\n\z/, err)
     assert_equal "#{SEED},%CPU,CPU s per GB,Operations,Allocations,Peak RSS KiB,Errors,Digest ok,Round,Twin,Busy " \
       "threads,Error,Versions", out.lines.first.chomp
     rows = Sheet.parse(out).rows

@@ -83,7 +83,7 @@ class LanguagesTest < Minitest::Test
       out, err = StringIO.new, StringIO.new
       status = Heddle::Lab::CLI.run(["bench", *bench, "--models", ["heddle", *models].join(","), "--rounds", "1",
         "--no-twins", "-o", "json"], out: out, err: err)
-      assert_equal [0, ""], [status, err.string], out.string
+      assert_equal [0, []], [status, err.string.lines.grep_v(/models cannot run here/)], out.string
       record = JSON.parse(out.string)
       missing = record["missing"].each { |model| assert_match(/is not installed/, model["reason"]) }
       measured = record["rounds"].map { |round| round["model"] }

@@ -45,6 +45,17 @@ class LabReportTest < Minitest::Test
     assert_includes Report::Text.new(colour: true).render("A trial", tables, []), "\e[32m"
   end
 
+  def test_a_table_wider_than_the_terminal_is_shown_in_parts
+    table = Report::Table.new(title: "Wide", columns: ["", *"A".."F"], notes: ["a note"],
+      rows: %w[one two].map { |name| [name, *Array.new(6) { "0123456789" }] })
+    text = Report::Text.new(width: 30).render("A trial", [table], [])
+    text.lines.each { |line| assert_operator line.chomp.size, :<=, 30 }
+    assert_equal 3, text.scan(/^one  0123456789  0123456789$/).size
+    assert_match(/^ +A +B\n.*^ +C +D\n.*^ +E +F\n.*^a note$/m, text)
+    # A column that is wider than the terminal has a part of its own.
+    assert_equal 6, Report::Text.new(width: 3).render("A trial", [table], []).scan(/^two  0123456789$/).size
+  end
+
   # In the case in which the first has failed the second is the reference.
   def test_the_next_model_is_the_reference_where_the_first_failed
     record = summary.record
@@ -58,6 +69,16 @@ class LabReportTest < Minitest::Test
       ["heddle", "3.20 [3.00–3.40]", "≈ 1.00 [0.99–1.01]"]], rows
     assert_equal ["noise floor (peer against itself): x1 –", "noise floor (good against itself): x2 –"],
       ratios.notes.first(2)
+  end
+
+  # As where the record comes from a machine with more libraries.
+  def test_a_case_that_the_bench_does_not_have_here
+    record = summary.record
+    record.header["cases"] << "x3"
+    add(record, "good", "x3", [100, 110, 120])
+    add(record, "heddle", "x3", [50, 55, 60])
+    ratios = TrialBench.new.tables(Heddle::Lab::Summary.new(record))[1]
+    assert_equal "0.50 [0.50–0.50]", ratios.rows.last.last.to_s
   end
 
   def test_a_case_shows_its_unit_where_the_metric_has_none

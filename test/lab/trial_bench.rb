@@ -30,14 +30,14 @@ class TrialBench < Heddle::Lab::Bench
 
   def repeats?(bench_case) = bench_case.name != constant
 
-  def self.run(models, rounds: 2, deadline: 20, seed: 7, constant: nil, twins: true)
+  def self.run(models, rounds: 2, deadline: 20, seed: 7, constant: nil, twins: true, **how)
     bench = new
     bench.model_names = models
     bench.constant = constant
     child = Heddle::Lab::Child.new(deadline: deadline, paths: PATHS)
     affinity = Heddle::Lab::Affinity.new(cores: [])
     record = Heddle::Lab::Runner.new(bench, rounds: rounds, seed: seed, child: child, affinity: affinity,
-      argv: ["bench", "trial"], twins: twins, progress: StringIO.new).run
+      argv: ["bench", "trial"], twins: twins, **how).run
     [bench, Heddle::Lab::Summary.new(record)]
   end
 end

@@ -73,8 +73,15 @@ module Heddle
       # @return [Array<Model>]
       # @raise [UsageError]
       def models
-        @models ||= (@model_names || self.class.default_models).uniq.map { |name| Model.parse(name, self.class.kinds) }
+        @models ||= (@model_names || self.class.default_models).uniq.map { |name| Model.parse(name, kinds) }
       end
+
+      # @return [Hash{String => Symbol}] kinds of model; see {Model.parse}
+      def kinds = self.class.kinds
+
+      # @param model [Model]
+      # @return [Array<String>] paths of the user's own files that the model's process loads
+      def files(model) = []
 
       # @return [Array<Case>]
       def cases = raise(NotImplementedError)
@@ -120,6 +127,17 @@ module Heddle
         backend = model[/@\w+/]
         [backend && "async#{backend}", "async", present.grep(/\Aasync/).first].find { |name| present.include?(name) } ||
           present.first
+      end
+
+      # If a reference was not measured, the next one takes its place.
+      # @param summary [Summary]
+      # @param model [String]
+      # @param name [String] of a case
+      # @param metric [Metric]
+      # @return [String] the model with which the model is compared there
+      def reference_in(summary, model, name, metric)
+        measured = summary.models.select { |other| summary.spread(other, name, metric).median }
+        reference_for(model, measured.empty? ? summary.models : measured)
       end
 
       # @param models [Array<Model>]

@@ -14,10 +14,19 @@ module Heddle
         # @return [String, nil] the folder, which is deleted when this process ends; nil without Bundler, when all gems
         #   may be loaded
         def folder(names = nil)
-          return unless defined?(Bundler::SharedHelpers) && Bundler::SharedHelpers.in_bundle?
+          return unless Object.const_defined?("Bundler::SharedHelpers") && Bundler::SharedHelpers.in_bundle?
 
           @folders ||= {}
           @folders[names&.sort] ||= make(names ? closure(names) : Gem.loaded_specs.values)
+        end
+
+        # @param abi [String] of another Ruby, as in the names of folders: "3.4.0"
+        # @return [String, nil] where this process's Bundler keeps the gems of that Ruby, if it does
+        def folder_for(abi)
+          return unless Object.const_defined?("Bundler::SharedHelpers") && Bundler::SharedHelpers.in_bundle?
+
+          folder = File.join(File.dirname(Bundler.bundle_path), abi)
+          folder if File.directory?(folder)
         end
 
         private

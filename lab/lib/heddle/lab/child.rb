@@ -3,9 +3,8 @@
 require "heddle/core/clock"
 require "io/wait"
 require "json"
-require "rbconfig"
 require "tempfile"
-require_relative "bundled_gems"
+require_relative "installed_ruby"
 
 module Heddle
   module Lab
@@ -17,11 +16,11 @@ module Heddle
       ODBC_LIBRARY = File.expand_path("../odbc/lib", LIBRARY)
       private_constant :MAIN, :LAB, :LIBRARY, :ODBC_LIBRARY
 
-      # @param ruby [String] path of the Ruby that runs the jobs
+      # @param ruby [InstalledRuby] that runs the jobs
       # @param core [Integer, nil] the core to pin it to
       # @param deadline [Numeric] seconds a job may take
       # @param paths [Array<String>] further folders with workloads
-      def initialize(ruby: RbConfig.ruby, core: nil, deadline: 60, paths: [])
+      def initialize(ruby: InstalledRuby.current, core: nil, deadline: 60, paths: [])
         @ruby = ruby
         @core = core
         @deadline = deadline
@@ -55,22 +54,16 @@ module Heddle
         paths = [*@paths, LAB]
         paths << LIBRARY if File.exist?(File.join(LIBRARY, "heddle.rb"))
         paths << ODBC_LIBRARY if File.exist?(File.join(ODBC_LIBRARY, "heddle-odbc.rb"))
-        [*Affinity.prefix(@core), @ruby, "--disable=did_you_mean,error_highlight",
+        [*Affinity.prefix(@core), @ruby.path, "--disable=did_you_mean,error_highlight",
           *paths.flat_map { |path| ["-I", path] }, MAIN]
       end
 
-      # A child runs without Bundler, but finds the same gems. Another Ruby has gems of its own.
+      # A child runs without Bundler, but finds the same gems.
       def clean_environment
         options = ENV.fetch("RUBYOPT", "").split.reject { |option| option.include?("bundler") }.join(" ")
         environment =
           ENV.keys.grep(/\ABUNDLER?_/).to_h { |name| [name, nil] } # newer RubyGems load Bundler for BUNDLER_SETUP
-        environment.update("RUBYOPT" => options.empty? ? nil : options, "RUBYLIB" => nil)
-        (@ruby == RbConfig.ruby) ? environment.update(gems) : environment
-      end
-
-      def gems
-        folder = BundledGems.folder
-        folder ? {"GEM_HOME" => folder, "GEM_PATH" => folder} : {"GEM_PATH" => Gem.path.join(File::PATH_SEPARATOR)}
+        environment.update("RUBYOPT" => options.empty? ? nil : options, "RUBYLIB" => nil, **@ruby.environment)
       end
 
       # @return [String, nil] all the child wrote; nil at the deadline

@@ -1,8 +1,12 @@
 # frozen_string_literal: true
 
 require "optparse"
+require_relative "cli/help"
 require_relative "cli/bench_command"
+require_relative "cli/ruby_comparison"
+require_relative "cli/compare_command"
 require_relative "cli/draw_command"
+require_relative "cli/history_report"
 require_relative "cli/report_command"
 require_relative "cli/serve_command"
 require_relative "cli/doctor_command"
@@ -15,7 +19,10 @@ module Heddle
         Usage: heddle COMMAND [options]
 
           heddle bench NAME    measure; heddle bench list names the benches
-          heddle bench report  combine files of bench http, and draw them by site and by implementation
+          heddle report        the runs of any bench as one page, to choose what is drawn (--html DIR); or
+                               combine files of bench http, and draw them by site and by implementation; or
+                               how the figures went from revision to revision (--history DIR)
+          heddle compare A B   in what two runs of a bench differ, beyond their noise
           heddle bench draw    the graphs of recorded runs
           heddle bench doctor  is this machine fit to measure on, and which peers are installed
           heddle serve         run the load server: GET /MS answers after MS milliseconds,
@@ -26,7 +33,8 @@ module Heddle
           heddle COMMAND --help says more
           heddle --version
       TEXT
-      private_constant :USAGE
+      COMMANDS = "bench, compare, report, serve and doctor"
+      private_constant :USAGE, :COMMANDS
 
       # @param argv [Array<String>]
       # @param out [IO]
@@ -36,7 +44,7 @@ module Heddle
       def self.run(argv, out: $stdout, err: $stderr)
         new(out, err).run(argv)
       rescue OptionParser::ParseError, UsageError => error
-        err.puts "heddle: #{error.message}", "heddle: see heddle --help"
+        err.puts "heddle: #{error.message}", "heddle: see heddle #{[*command_of(argv), "--help"].join(" ")}"
         64
       rescue Error => error
         err.puts "heddle: #{error.message}"
@@ -46,6 +54,15 @@ module Heddle
       rescue Interrupt
         130
       end
+
+      # The words of a command line whose own --help there is.
+      def self.command_of(argv)
+        command, name = argv
+        return ["bench", name] if command == "bench" && (Bench.all.key?(name) || %w[draw report doctor].include?(name))
+
+        [command].select { |one| %w[compare report serve].include?(one) }
+      end
+      private_class_method :command_of
 
       # @param out [IO]
       # @param err [IO]
@@ -60,12 +77,14 @@ module Heddle
         command, *rest = argv
         case command
         when "bench" then bench(rest)
+        when "compare" then CompareCommand.new(@out, @err).run(rest)
+        when "report" then ReportCommand.new(@out, @err).run(rest)
         when "serve" then ServeCommand.new(@out).run(rest)
-        when "doctor" then doctor
-        when "--version", "-v" then say("heddle-lab #{VERSION}")
-        when "--help", "-h", "help" then say(USAGE)
-        when nil then raise UsageError, "no command given; the commands are bench, serve and doctor"
-        else raise UsageError, "unknown command #{command.inspect}; the commands are bench, serve and doctor"
+        when "doctor" then alone(rest) { doctor }
+        when "--version", "-v" then alone(rest) { say("heddle-lab #{VERSION}") }
+        when "--help", "-h", "help" then Help.print(USAGE, @out)
+        when nil then raise UsageError, "no command given; the commands are #{COMMANDS}"
+        else raise UsageError, "unknown command #{command.inspect}; the commands are #{COMMANDS}"
         end
       end
 
@@ -74,15 +93,25 @@ module Heddle
       def bench(argv)
         name, *rest = argv
         case name
-        when "list" then say(Bench.all.map { |id, bench| "#{id.ljust(14)}#{bench.about}" })
+        when "list" then alone(rest) { list }
         when "draw" then DrawCommand.new(@out).run(rest)
-        when "report" then ReportCommand.new(@out).run(rest)
+        when "report" then run(argv)
         when "doctor" then DoctorCommand.new(@out).run(rest)
         when nil then raise UsageError, "no bench given; the benches are #{Bench.all.keys.join(", ")}"
-        when "--help", "-h" then say(USAGE)
+        when "--help", "-h" then Help.print(USAGE, @out)
         else BenchCommand.new(Bench.find(name).new, @out, @err).run(rest)
         end
       end
+
+      # Runs a command that has neither arguments nor options.
+      def alone(rest)
+        return Help.print(USAGE, @out) if rest.intersect?(%w[--help -h])
+        raise UsageError, "unexpected argument #{rest.first.inspect}" unless rest.empty?
+
+        yield
+      end
+
+      def list = Help.print(Bench.all.map { |id, bench| "#{id.ljust(14)}#{bench.about}\n" }.join, @out)
 
       def doctor
         require "heddle/doctor"

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "etc"
-require "open3"
 require "rbconfig"
 
 module Heddle
@@ -21,20 +20,26 @@ module Heddle
           "pinned" => affinity.pinned? ? "client to core #{affinity.client}, server to core #{affinity.server}" : "no",
           "io_uring_disabled" => read("/proc/sys/kernel/io_uring_disabled"),
           "descriptors" => Process.getrlimit(:NOFILE).last,
-          "git" => git_revision
+          "git" => Checkout.describe
         }.compact
+      end
+
+      # @param environment [Hash{String => Object}] as of {describe}, or of a record's header
+      # @return [Array<String>] why a machine in this state is unfit to measure on
+      def doubts(environment)
+        cores, load, governor, hard =
+          environment.values_at("cores", "load_before", "governor", "descriptors")
+        [
+          ("only one core: client and server share it, and figures will vary" if cores.to_i < 2),
+          ("no process is pinned to a core of its own" if environment["pinned"] == "no"),
+          ("the machine is busy: load average #{load}" if load.to_f > 0.5),
+          ("the CPU governor is #{governor}, not performance" if governor && governor != "performance"),
+          ("at most #{hard} descriptors (ulimit -Hn): the scheduler bench needs 18100" if hard && hard < 18_100)
+        ].compact
       end
 
       # @return [String, nil] load average over 1, 5 and 15 minutes
       def load_average = read("/proc/loadavg")&.split&.first(3)&.join(" ")
-
-      # @return [String, nil] of the checkout from which the lab runs, with "+" if it has changes
-      def git_revision
-        output, status = Open3.capture2("git", "-C", __dir__, "describe", "--always", "--dirty=+", err: File::NULL)
-        output.strip if status.success?
-      rescue Errno::ENOENT
-        nil
-      end
 
       # @return [String, nil]
       def cpu_model = read("/proc/cpuinfo")&.slice(/^model name\s*:\s*(.+)/, 1)

@@ -8,6 +8,9 @@ module Heddle
     # the JSON.
     class Record
       SCHEMA = "heddle-bench/1"
+      # As in the schema.
+      REQUIRED = %w[bench argv started_at seed rounds_asked options environment cases models missing rounds].freeze
+      private_constant :REQUIRED
 
       # The result of one cell.
       # @!attribute round [Integer]
@@ -16,7 +19,8 @@ module Heddle
       # @!attribute twin [Boolean]
       # @!attribute measures [Hash{String => Object}, nil]
       # @!attribute error [String, nil] what went wrong; then there are no measures
-      Round = Struct.new(:round, :case, :model, :twin, :measures, :error, keyword_init: true)
+      # @!attribute late [Boolean, nil] whether it used up its time limit
+      Round = Struct.new(:round, :case, :model, :twin, :measures, :error, :late, keyword_init: true)
 
       # @return [Hash{String => Object}] bench, argv, seed, rounds asked, started_at, environment, models and so on
       attr_reader :header
@@ -32,6 +36,9 @@ module Heddle
           raise Error, "this is not a record of heddle bench (schema #{SCHEMA})"
         end
 
+        missing = REQUIRED - whole.keys
+        raise Error, "this record of heddle bench is incomplete: it lacks #{missing.join(", ")}" if missing.any?
+
         new(whole.except("schema", "rounds")).tap do |record|
           whole["rounds"].each { |round| record.rounds << Round.new(**round.transform_keys(&:to_sym)) }
         end
@@ -39,11 +46,19 @@ module Heddle
         raise Error, "this is not JSON: #{error.message.lines.first&.strip}"
       end
 
+      # @param file [String]
+      # @return [Record]
+      # @raise [Error] naming the file, when it cannot be read or is not a record
+      def self.read(file) = Error.in(file) { parse(File.read(file)) }
+
       # @param header [Hash{String => Object}]
       def initialize(header)
         @header = header
         @rounds = []
       end
+
+      # @return [Boolean] whether cells are missing, because the run did not come to its end
+      def interrupted? = @header["interrupted"] || false
 
       # @return [Boolean] whether every cell was measured and every answer right
       def clean? = failed.empty?

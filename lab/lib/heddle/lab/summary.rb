@@ -42,6 +42,18 @@ module Heddle
       end
 
       # @param model [String]
+      # @param name [String] of a case
+      # @param metric [Metric]
+      # @param twin [Boolean] of the model, or of its twin
+      # @return [Hash{Integer => Float}] the values by their round, without those that were not measured
+      def by_round(model, name, metric, twin: false)
+        rounds(model, name, twin: twin).each_with_object({}) do |round, values|
+          value = round.measures && metric.value.call(round.measures)
+          values[round.round] = value if value&.finite? # a figure of each operation is not, where none succeeded
+        end
+      end
+
+      # @param model [String]
       # @param reference [String]
       # @param name [String] of a case
       # @param metric [Metric]
@@ -61,6 +73,9 @@ module Heddle
         rounds(model, name).any? { |round| round.measures && round.measures[measure] == true }
       end
 
+      # @return [Boolean] whether a round of the cell was begun
+      def measured?(model, name) = rounds(model, name).any?
+
       # @return [Array<String>] the errors of a cell, each once
       def troubles(model, name)
         rounds(model, name).filter_map do |round|
@@ -75,16 +90,9 @@ module Heddle
 
       def rounds(model, name, twin: false) = @rounds.fetch([model, name, twin], [])
 
-      def by_round(model, name, metric, twin: false)
-        rounds(model, name, twin: twin).each_with_object({}) do |round, values|
-          value = round.measures && metric.value.call(round.measures)
-          values[round.round] = value if value
-        end
-      end
-
       def paired(above, below)
         pairs = above.filter_map { |round, value| [value, below[round]] if below[round] }
-        Statistics.ratio(pairs, seed: record.header["seed"])
+        Statistics.ratio(pairs)
       end
     end
   end

@@ -34,12 +34,13 @@ module Heddle
       end
 
       class << self
-        # @param job [Hash{String => Object}] "bench", "kind", "argument", "backend", "params"; with "probe" the
-        #   libraries are loaded and nothing is measured
+        # @param job [Hash{String => Object}] "bench", "kind", "argument", "params", "files" that are loaded first; with
+        #   "probe" the libraries are loaded and nothing is measured
         # @param deliver [Proc] takes an answer and ends the process; for work that cannot end normally
         # @return [Hash{String => Object}] the answer: "versions" of a probe, else "measures"
         def run(job, deliver)
           require "heddle/lab/workload/#{job.fetch("bench")}"
+          job.fetch("files", []).each { |path| require path }
           workload = @workloads.fetch(job.fetch("bench"))
             .new(kind: job.fetch("kind"), argument: job["argument"], params: job.fetch("params"), deliver: deliver)
           versions = workload.prepare
@@ -111,6 +112,31 @@ module Heddle
           "or gem install #{name})"
       end
 
+      # Loads a peer that waits with io_uring or not at all. Another process tries if it starts: this one is measured.
+      # @return [Array<String>] its name and version
+      # @raise [LoadError] when it is not installed, or does not start
+      def load_on_io_uring(name, *features)
+        versions = [load_gem(name)]
+        features.each { |feature| require feature }
+        said, error = IO.pipe
+        tried = fork do
+          yield
+          exit!(0)
+        rescue => failure
+          error.syswrite(failure.message)
+          exit!(1)
+        end
+        error.close
+        _, status = Process.wait2(tried)
+        return versions if status.success?
+
+        reason = said.read
+        reason = status if reason.empty?
+        raise LoadError, "#{name}, which takes io_uring, does not start here: #{reason}"
+      ensure
+        [said, error].compact.each(&:close)
+      end
+
       def load_async
         versions = [load_gem("async"), load_gem("io-event", "io/event")]
         selector = IO::Event::Selector.default
@@ -119,7 +145,8 @@ module Heddle
 
       def load_heddle
         require "heddle"
-        ["heddle #{Heddle::VERSION} (#{Heddle::Scheduler.new.backend})"]
+        refused = Heddle::Scheduler.refused_backends.map { |name, error| "; #{name} is refused: #{error.message}" }
+        ["heddle #{Heddle::VERSION} (#{Heddle::Scheduler.new.backend}#{refused.join})"]
       end
     end
   end

@@ -251,14 +251,14 @@ module Heddle
               highs: spreads.map(&:high))
           end
           Report::BarChart.new(title: "Requests a second by server delay",
-            unit: "requests a second, median; whiskers: least to most. Server delay:",
+            unit: "requests a second, median; whiskers: least to most. Clusters: the server's delay",
             clusters: summary.cases, series: series)
         end
 
         def advantage_chart(rows)
           series = rows.map { |name, values| Report::BarChart::Series.new(name: name, values: values) }
-          Report::BarChart.new(title: "Advantage over the best threaded client", unit: "per cent. Server delay:",
-            clusters: cases.map(&:name), series: series)
+          Report::BarChart.new(title: "Advantage over the best threaded client",
+            unit: "per cent. Clusters: the server's delay", clusters: cases.map(&:name), series: series)
         end
       end
     end

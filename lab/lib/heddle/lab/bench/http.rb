@@ -44,7 +44,7 @@ module Heddle
         private_constant :PERCENT, :PER_GB, :SPEED, :PER_REQUEST, :OBJECTS, :REQUESTS
 
         # @see Bench.operands
-        def self.operands = "[URL...]"
+        def self.operands = "[[NAME=]URL...]"
 
         def initialize
           super
@@ -62,6 +62,9 @@ module Heddle
             @site_names = Sites.check(names)
           end
           parser.on("--size BYTES", Integer, "of a body (#{@size})") { |size| @size = at_least(1, "--size", size) }
+          parser.on("--adapter FILE", "also measure your own client, a class in this file: see Measuring") do |path|
+            adapters[adapter_name(path)] = File.expand_path(path)
+          end
           @tests.define_options(parser)
           parser.on("--requests N", Integer, "small requests timed (#{@requests})") do |count|
             @requests = at_least(1, "--requests", count)
@@ -74,10 +77,13 @@ module Heddle
           end
         end
 
-        # Bodies from other servers, instead of our own sites.
+        # Bodies from other servers, instead of our own sites: URLs, each with a name and = in front, if it gets one.
         # @see Bench#operands=
         def operands=(urls)
           @urls = urls.map { |url| Elsewhere.new(url) }
+          twice = @urls.map(&:name).tally.find { |_, count| count > 1 }
+          raise UsageError, "two sites have the name #{twice.first}" if twice
+
           @tests.check_for_urls unless urls.empty?
         end
 
@@ -87,6 +93,23 @@ module Heddle
            "requests" => (@requests if @tests.any?(&:small?)), "busy_threads" => @busy_threads,
            "pinned" => (false unless @pinned)}.compact
         end
+
+        # @see Bench#kinds
+        def kinds = super.merge(adapters.transform_values { :none })
+
+        # @see Bench#models
+        def models
+          return @models if @models
+
+          asked = super
+          missing = adapters.values.find { |path| !File.file?(path) }
+          raise UsageError, "--adapter: there is no file #{missing}" if missing
+
+          @models = asked + (adapters.keys - asked.map(&:name)).map { |name| Model.parse(name, kinds) }
+        end
+
+        # @see Bench#files
+        def files(model) = adapters.values_at(model.kind).compact
 
         # Busy threads cost something else if they have another core than the client.
         # @see Bench#pinned?
@@ -164,6 +187,16 @@ module Heddle
         end
 
         private
+
+        # The user's files, by the names of their models.
+        def adapters = @adapters ||= {}
+
+        def adapter_name(path)
+          name = File.basename(path, ".rb")
+          raise UsageError, "--adapter: #{name} is another model's name; rename the file" if self.class.kinds.key?(name)
+
+          name
+        end
 
         def sites
           return @urls unless @urls.empty?

@@ -42,7 +42,7 @@ module Heddle
         CPU = Metric.new(key: :cpu, title: "CPU µs a job", better: :lower,
           value: ->(m) { m["jobs_cpu"] * 1e6 / m["operations"] if m["jobs_cpu"] && m["operations"].positive? })
         MEMORY = Metric.new(key: :memory, title: "Memory at the most, MiB", better: :lower,
-          value: ->(m) { m["jobs_rss_kib"] / 1024.0 })
+          value: ->(m) { m["jobs_rss_kib"]&./(1024.0) })
         GROWTH = Metric.new(key: :growth, title: "Memory at the most above that of the idle program, MiB",
           better: :lower, value: ->(m) { m["growth_kib"]&./(1024.0) })
         # For jobs that all wait: the idle program, before it starts its threads or fibers; and while all jobs wait.

@@ -5,6 +5,9 @@ module Heddle
     class CLI
       # `heddle bench doctor [BENCH...]`: says why this machine is unfit to measure on, and which models are installed.
       class DoctorCommand
+        LABELS = {"load_before" => "load average"}.freeze
+        private_constant :LABELS
+
         # @param out [IO]
         def initialize(out)
           @out = out
@@ -16,7 +19,9 @@ module Heddle
         def run(argv)
           names = parser.parse(argv)
           benches = names.empty? ? Bench.all : names.to_h { |name| [name, Bench.find(name)] }
-          @help ? @out.puts(parser.help) : report(benches)
+          return Help.print(parser.help, @out) if @help
+
+          report(benches)
           0
         end
 
@@ -31,30 +36,16 @@ module Heddle
         end
 
         def report(benches)
-          @out.puts "This machine", environment, "", "What to mend", advice, "", "Models"
+          environment = Environment.describe(Affinity.new).merge("load_before" => Environment.load_average)
+          @out.puts "This machine", environment.map { |key, value| "  #{LABELS.fetch(key, key)}: #{value}" }
+          @out.puts "", "What to mend", advice(environment).map { |line| "  #{line}" }, "", "Models"
           each_model(benches) { |line| @out.puts(line) }
         end
 
-        def environment
-          Environment.describe(Affinity.new).merge("load average" => Environment.load_average).map do |key, value|
-            "  #{key}: #{value}"
-          end
-        end
-
-        def advice
-          found = []
-          found << "  only one core: client and server share it, and figures will vary" if Affinity.allowed.size < 2
-          unless Affinity.taskset?
-            found << "  taskset is not installed: nothing is pinned (Debian: apt install util-linux)"
-          end
-          if Environment.load_average.to_f > 0.5
-            found << "  the machine is busy: load average #{Environment.load_average}"
-          end
-          governor = Environment.describe(Affinity.new)["governor"]
-          found << "  the CPU governor is #{governor}, not performance" if governor && governor != "performance"
-          hard = Process.getrlimit(:NOFILE).last
-          found << "  at most #{hard} descriptors (ulimit -Hn): the scheduler bench needs 18100" if hard < 18_100
-          found.empty? ? ["  nothing"] : found
+        def advice(environment)
+          doubts = Environment.doubts(environment)
+          doubts << "taskset is not installed (Debian: apt install util-linux)" unless Affinity.taskset?
+          doubts.empty? ? ["nothing"] : doubts
         end
 
         # Each model loads its library in a process of its own, which takes some seconds for all.

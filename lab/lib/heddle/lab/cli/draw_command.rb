@@ -18,7 +18,7 @@ module Heddle
         # @raise [UsageError, OptionParser::ParseError, Error]
         def run(argv)
           files = parser.parse(argv)
-          return @out.puts(parser.help).then { 0 } if @help
+          return Help.print(parser.help, @out) if @help
           raise UsageError, "no files given; heddle bench NAME --out DIR leaves a .json" if files.empty?
 
           FileUtils.mkdir_p(@directory)
@@ -40,7 +40,7 @@ module Heddle
         end
 
         def draw(file)
-          record = Record.parse(File.read(file))
+          record = Record.read(file)
           graphs = BenchCommand.new(Bench.find(record.header["bench"]).new, @out, @out).graphs(record)
           raise Error, "#{file}: bench #{record.header["bench"]} has no graphs" if graphs.empty?
 

@@ -33,7 +33,7 @@ module Heddle
         def run(argv)
           rest = parser.parse(argv)
           raise UsageError, "unexpected argument #{rest.first.inspect}" unless rest.empty?
-          return @out.puts(parser.help).then { 0 } if @help
+          return Help.print(parser.help, @out) if @help
 
           @out.flush
           exec(ServerProcess.program, "--bind", @bind, "--port", @port.to_s, *@arguments)

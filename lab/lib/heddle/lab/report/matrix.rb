@@ -31,6 +31,7 @@ module Heddle
               Entry.new("#{entry}*", entry.style)
             end
           table.notes << "* extrapolated from a smaller sample, as in 2009" if extrapolated
+          table.metric = metric
           table
         end
 
@@ -39,7 +40,7 @@ module Heddle
         # @return [Table]
         def ratios(metric)
           table = build("#{metric.title}, as a ratio to the reference: median [95 % interval]") do |model, name|
-            reference = reference(model, name, metric)
+            reference = @bench.reference_in(@summary, model, name, metric)
             (model == reference) ? Entry.new("1") : ratio(model, reference, name, metric)
           end
           cases_by_reference(metric).each { |reference, names| table.notes << floor_note(reference, names, metric) }
@@ -83,9 +84,12 @@ module Heddle
 
         # A case's name, with its unit if it has its own. The name of a model stays as it is.
         def with_unit(name)
-          unit = @bench.cases.find { |bench_case| bench_case.name == name }&.unit
+          unit = case_of(name)&.unit
           unit ? "#{name}, #{unit}" : name
         end
+
+        # @return [Case, nil] nil for a case of a record that this machine could not measure
+        def case_of(name) = @bench.cases.find { |bench_case| bench_case.name == name }
 
         def value(model, name, metric, with_spread)
           spread = @summary.spread(model, name, metric)
@@ -106,18 +110,13 @@ module Heddle
           text = "#{Matrix.figure(ratio.median)} [#{Matrix.figure(ratio.low)}–#{Matrix.figure(ratio.high)}]"
           return Entry.new("≈ #{text}", :noise) if comparison.within_noise?
 
-          better = @bench.cases.find { |bench_case| bench_case.name == name }.better || metric.better
+          better = case_of(name)&.better || metric.better
           Entry.new(text, ((ratio.median > 1) == (better == :higher)) ? :ahead : :behind)
-        end
-
-        def reference(model, name, metric)
-          measured = @summary.models.select { |other| @summary.spread(other, name, metric).median }
-          @bench.reference_for(model, measured.empty? ? @summary.models : measured)
         end
 
         # @return [Hash{String => Array<String>}] each model with which others are compared, and in which cases
         def cases_by_reference(metric)
-          @summary.models.product(@cases).group_by { |model, name| reference(model, name, metric) }
+          @summary.models.product(@cases).group_by { |model, name| @bench.reference_in(@summary, model, name, metric) }
             .transform_values { |uses| @cases & uses.map(&:last) }
         end
 

@@ -22,7 +22,7 @@ module Heddle
           require "timeout"
           versions = load_heddle
           require "heddle/timeout" if @kind == "heddle_timeout"
-          versions + ["timeout #{defined?(::Timeout::VERSION) ? ::Timeout::VERSION : "of Ruby"}"]
+          versions + ["timeout #{Object.const_defined?("Timeout::VERSION") ? ::Timeout::VERSION : "of Ruby"}"]
         end
 
         # @see Workload#perform

@@ -26,7 +26,7 @@ module Heddle
           @program = ForeignProgram.of(@kind)
           return @program.versions if @program
 
-          Client.load(@kind)
+          Client.load(@kind) unless Client.kinds.key?(@kind)
           Client.fetch(@kind).versions
         end
 

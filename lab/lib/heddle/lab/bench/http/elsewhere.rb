@@ -10,19 +10,19 @@ module Heddle
       class HTTP < Bench
         # A site on a server that the bench does not start.
         class Elsewhere
-          # @return [String] the URL
+          # @return [String] as the user named it, or else the URL
           attr_reader :name
 
-          # @param url [String]
+          # @param text [String] a URL, or NAME=URL
           # @raise [UsageError]
-          def initialize(url)
-            @name = url
+          def initialize(text)
+            @name, url = text.match(/\A(\w[\w.-]*)=(.*)\z/)&.captures || [text, text]
             @uri = URI(url)
             unless @uri.is_a?(URI::HTTP) && !@uri.host.to_s.empty?
               raise UsageError, "#{url.inspect} is not an http or https URL with a host"
             end
           rescue URI::InvalidURIError
-            raise UsageError, "#{url.inspect} is no URL"
+            raise UsageError, "#{text.inspect} is no URL"
           end
 
           # @return [Integer]
@@ -43,7 +43,7 @@ module Heddle
                   response.read_body { |segment| bytes, crc = bytes + segment.bytesize, Zlib.crc32(segment, crc) }
                 end
               end
-              {"url" => @name, "direct" => @name, "bytes" => bytes, "crc" => crc}
+              {"url" => @uri.to_s, "direct" => @uri.to_s, "bytes" => bytes, "crc" => crc}
             rescue SystemCallError, SocketError, IOError, Timeout::Error, Net::ProtocolError,
               OpenSSL::SSL::SSLError => error
               raise Error, "#{@name} cannot be fetched: #{error.class}: #{error.message}"

@@ -143,7 +143,8 @@ module Heddle
             return {} if cells.empty?
 
             prefix = column.downcase.gsub("%", "percent-").gsub("/", "-per-").gsub(/[^a-z-]+/, "-")
-            {"#{prefix}-by-site" => chart(column, cells, "Clusters: sites"),
+            sites = rows.map { |row| row["Site"] }.uniq
+            {"#{prefix}-by-site" => chart(column, cells, "Clusters: #{(sites.size > 1) ? "sites" : "tests"}"),
              "#{prefix}-by-implementation" => chart(column, cells.map { |site, name, value| [name, site, value] },
                "Clusters: implementations")}
           end

@@ -56,7 +56,7 @@ module Heddle
             # Loads the library.
             # @return [Array<String>] names and versions
             # @raise [LoadError]
-            def versions = raise(NotImplementedError)
+            def versions = []
 
             # @return [Boolean] whether separate processes do the work
             def processes? = false
@@ -97,7 +97,7 @@ module Heddle
           def string = raise(NotImplementedError)
 
           # @param path [String] the file for the body
-          def file(path) = raise(NotImplementedError)
+          def file(path) = File.open(path, "wb") { |file| each_chunk { |chunk| file.write(chunk) } }
 
           # @param path [String] the file to send by PUT
           # @return [String] the answer's body
