@@ -16,19 +16,18 @@ Gem::Specification.new do |spec|
 
   spec.homepage = "https://heddle.example"
   spec.metadata = {
-    "source_code_uri" => "#{spec.homepage}/source",
-    "changelog_uri" => "#{spec.homepage}/source/CHANGELOG.md",
-    "documentation_uri" => "#{spec.homepage}/api",
-    "bug_tracker_uri" => "#{spec.homepage}/issues",
+    "source_code_uri" => "https://heddle.example/source",
+    "changelog_uri" => "https://heddle.example/source/blob/main/CHANGELOG.md",
+    "documentation_uri" => "https://heddle.example/api",
+    "bug_tracker_uri" => "https://heddle.example/source/issues",
     "rubygems_mfa_required" => "true"
   }
 
   spec.files = Dir.chdir(__dir__) do
     Dir["lib/**/*.{rb,lua,rake}", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.{rbs,yaml}", "guides/*.md",
-      "context/*", "llms.txt", "doc/{limits,ruby}.md", "doc/adr/*.md", "LICENSE", "README.md", "CHANGELOG.md",
-      "SECURITY.md", ".yardopts"].sort
+      "context/*", "llms.txt", "doc/{limits,ruby,compatibility}.md", "doc/adr/*.md", "LICENSE", "README.md",
+      "CHANGELOG.md", "SECURITY.md", ".yardopts"].sort
   end
-  spec.add_dependency "bigdecimal", ">= 3.1", "< 5" # DECIMAL columns; Ruby 3.4 no longer has it of its own
   spec.extensions = ["ext/heddle/extconf.rb"]
   spec.require_paths = ["lib"]
 end

@@ -21,10 +21,10 @@ Gem::Specification.new do |spec|
   spec.require_paths = ["lib"]
   spec.homepage = "https://heddle.example"
   spec.metadata = {
-    "source_code_uri" => "#{spec.homepage}/source",
-    "changelog_uri" => "#{spec.homepage}/source/CHANGELOG.md",
-    "documentation_uri" => "#{spec.homepage}/api",
-    "bug_tracker_uri" => "#{spec.homepage}/issues",
+    "source_code_uri" => "https://heddle.example/source",
+    "changelog_uri" => "https://heddle.example/source/blob/main/CHANGELOG.md",
+    "documentation_uri" => "https://heddle.example/api",
+    "bug_tracker_uri" => "https://heddle.example/source/issues",
     "rubygems_mfa_required" => "true"
   }
 

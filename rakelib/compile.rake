@@ -30,7 +30,8 @@ namespace :compile do
     debug: ["with assertions", {"HEDDLE_DEBUG" => "1"}],
     portable: ["without any probe of the kernel", {"HEDDLE_PORTABLE" => "1"}],
     sanitized: ["with AddressSanitizer and UndefinedBehaviorSanitizer",
-      {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "1"}],
+      {"HEDDLE_DEBUG" => "1", "HEDDLE_SANITIZE" => "address,undefined"}],
+    threads: ["with ThreadSanitizer", {"HEDDLE_SANITIZE" => "thread"}],
     coverage: ["to count the lines that run", {"HEDDLE_COVERAGE" => "1"}]
   }.each do |build, (what, environment)|
     extensions = {"tmp/native/#{build}/#{RUBY_VERSION}" => "ext/heddle/extconf.rb"}

@@ -2,6 +2,7 @@
 
 require "fileutils"
 require "yaml"
+require_relative "repository"
 
 # What programs that write code are given to read: llms.txt (llmstxt.org), an index of the guides that stands in the
 # tree, and context/, the guides in the form that the gem agent-context looks for in a gem, made when the gem is built.
@@ -48,6 +49,7 @@ class Context
       ## More
 
       - [Limits](doc/limits.md): what Heddle cannot do, and what to do instead.
+      - [Compatibility](doc/compatibility.md): what was measured of other libraries, with their versions.
       - [Ruby's own defects](doc/ruby.md): what Heddle works around, with a program that shows each.
       - [Decisions](doc/adr/README.md): why it is built as it is.
       - [Signatures](sig): the public API as RBS.
@@ -80,5 +82,5 @@ class Context
   def title(text) = text[/\A# (.+)/, 1]
 
   # The copies of a gem's guides are read far from its other pages.
-  def absolute(text) = text.gsub("](../", "](#{@spec.metadata.fetch("source_code_uri")}/")
+  def absolute(text) = text.gsub("](../", "](#{Repository.files(@spec)}/")
 end

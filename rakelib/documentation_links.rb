@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "repository"
+
 # Turns the documents' links, which are written for the repository, into links between the pages that YARD makes. A link
 # to a file without a page leads to the repository that the gemspec names.
 class DocumentationLinks
@@ -8,7 +10,7 @@ class DocumentationLinks
   # @param folder [String] of the pages
   def initialize(folder)
     @folder = folder
-    @source = Gem::Specification.load("heddle.gemspec").metadata.fetch("source_code_uri")
+    @files = Repository.files(Gem::Specification.load("heddle.gemspec"))
   end
 
   # @return [void]
@@ -29,7 +31,7 @@ class DocumentationLinks
 
     path = path.gsub(%r{\A(?:\.\./)+}, "")
     page = "file.#{File.basename(path, ".*")}.html"
-    return "#{@source}/#{path}" unless documents.include?(path) && File.exist?(File.join(@folder, page))
+    return "#{@files}/#{path}" unless documents.include?(path) && File.exist?(File.join(@folder, page))
 
     anchor ? "#{page}##{heading(page, anchor)}" : page
   end

@@ -6,11 +6,9 @@ require_relative "native_gem"
 
 namespace :gem do
   root = Rake.original_dir
-  list = ->(name, all) { ENV.key?(name) ? ENV[name].split(/[ ,]+/) : all }
-  platforms = -> { list.call("NATIVE_PLATFORMS", %w[x86_64-linux-gnu aarch64-linux-gnu]) }
-  date = -> { ENV["SOURCE_DATE_EPOCH"] ||= IO.popen(%w[git log -1 --format=%ct], chdir: root, &:read).chomp }
+  platforms = -> { NativeBuild.chosen(:PLATFORMS) }
   rubies = lambda do |build|
-    wanted = list.call("NATIVE_RUBIES", NativeBuild::RUBIES)
+    wanted = NativeBuild.chosen(:RUBIES)
     missing = wanted - build.rubies
     next wanted if missing.empty?
 
@@ -19,8 +17,7 @@ namespace :gem do
   end
 
   desc "Build gems with compiled code into pkg/native, and check them"
-  task native: :context do
-    date.call
+  task native: %i[context source_date] do
     platforms.call.product(NativeExtension.all) do |platform, extension|
       build = NativeBuild.new(root, platform)
       native = NativeGem.new(root, extension, platform, rubies.call(build))
@@ -32,8 +29,7 @@ namespace :gem do
 
   namespace :native do
     desc "Build the gems with compiled code again, from a copy of this tree: they must be the same bytes"
-    task again: :context do
-      date.call
+    task again: %i[context source_date] do
       platforms.call.each do |platform|
         first = Dir["pkg/native/*-#{platform}.gem"]
         raise "`rake gem:native` first" if first.empty?

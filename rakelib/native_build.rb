@@ -9,6 +9,11 @@ require_relative "native_extension"
 # Compiles an extension for one platform and each of its Rubies, which need not run on this machine.
 class NativeBuild
   RUBIES = %w[3.1 3.2 3.3 3.4 4.0].freeze
+  PLATFORMS = %w[x86_64-linux-gnu aarch64-linux-gnu].freeze
+
+  # @param all [Symbol] :RUBIES or :PLATFORMS
+  # @return [Array<String>] all, or those that NATIVE_RUBIES or NATIVE_PLATFORMS in the environment names
+  def self.chosen(all) = ENV.fetch("NATIVE_#{all}") { const_get(all).join(",") }.split(/[ ,]+/)
 
   # @return [String] such as "x86_64-linux-gnu"
   attr_reader :platform

@@ -1,24 +1,59 @@
 # frozen_string_literal: true
 
+require_relative "release_notes"
+require_relative "release_tag"
+
 # Checks that the tree may be released as its version.
 class ReleaseCheck
+  # Domains that RFC 2606 reserves for examples stand for what only the owners know, until they fill it in.
+  PLACEHOLDER = %r{(?:https?://|[\w.+-]+@)heddle\.example[\w./-]*}
+  # What no file of the tree can hold, with its place.
+  ELSEWHERE = {
+    "rubygems.org, trusted publishers of the gems heddle, heddle-odbc and heddle-lab" =>
+      "the repository, its workflow release.yml and its environment release (pending ones before the first release)",
+    "the repository's settings, environments" =>
+      "release, with those who approve its use, and github-pages; tags v* may use both, and no branch the first. " \
+      "Before the first tag: a workflow that names a missing environment makes it, without any approval",
+    "the repository's settings, rules" =>
+      "that nobody else pushes tags v*, since a tag brings its own release.yml, which need not check who signed it; " \
+      "and that main only takes what is reviewed",
+    "the repository's settings, Pages" => "the source: GitHub Actions",
+    "the repository's settings, security" => "private reports of vulnerabilities, which SECURITY.md promises"
+  }.freeze
+
   # @param root [String]
   def initialize(root)
     @root = root
+    @notes = ReleaseNotes.new(read("CHANGELOG.md"), version)
   end
 
-  # @return [Array<String>] what is missing, one line each
-  def problems
-    [*changes, *long_entries, *addresses, *left_over]
+  # @return [Array<String>] what keeps this tree from being tagged, one line each
+  def problems = [*tree, ("git: #{tag} is there already" unless git("tag", "--list", tag).empty?)].compact
+
+  # @param trusted [String] see {ReleaseTag}
+  # @return [Array<String>] what keeps this tree, which is tagged, from being released
+  def problems_of_tag(trusted: "HEAD") = tree + ReleaseTag.new(@root, tag, @notes.date, trusted: trusted).problems
+
+  # @return [Array<String>] what only the owners can fill in, in the files: the place of each, and what stands there
+  def placeholders
+    found = git("grep", "-n", "heddle\\.example", "--", ".", ":!rakelib", ":!test").lines.flat_map do |line|
+      place, text = line.match(/\A([^:]+:\d+):(.*)/).captures
+      text.scan(PLACEHOLDER).map { |placeholder| "#{place}: put your own in place of #{placeholder}" }
+    end
+    signers = "#{ReleaseTag::SIGNERS}: put in the keys of those who may sign a release"
+    found + (ReleaseTag.new(@root, tag, nil).signers.empty? ? [signers] : [])
   end
 
   private
 
+  def tree = [*changes, *long_entries, *placeholders, *uncommitted]
+
   def version = @version ||= read("lib/heddle/version.rb")[/VERSION = "([^"]+)"/, 1]
 
+  def tag = "v#{version}"
+
   def changes
-    date = read("CHANGELOG.md")[/^## #{Regexp.escape(version)}(?: - (.*))?$/, 1]
-    ["CHANGELOG.md: write `## #{version} - YYYY-MM-DD`"] unless date&.match?(/\A\d{4}-\d\d-\d\d\z/)
+    ["CHANGELOG.md: begin with `## #{version} - YYYY-MM-DD`"] unless @notes.date
   end
 
   def long_entries
@@ -26,19 +61,7 @@ class ReleaseCheck
     longer.map { |line| "CHANGELOG.md: one line an entry, not #{line.strip[0, 40].inspect}" }
   end
 
-  # Domains that RFC 2606 reserves for examples stand for the project's future addresses.
-  def addresses
-    unfinished = %w[heddle.gemspec lab/heddle-lab.gemspec odbc/heddle-odbc.gemspec README.md guides/getting_started.md]
-      .select { |file| read(file).include?("heddle.example") }
-    unfinished.map { |file| "#{file}: put the repository's address in place of heddle.example" }
-  end
-
-  def left_over
-    changed = git("status", "--porcelain")
-    tag = git("tag", "--list", "v#{version}")
-    [("git: uncommitted changes" unless changed.empty?), ("git: v#{version} is there already" unless tag.empty?)]
-      .compact
-  end
+  def uncommitted = git("status", "--porcelain").empty? ? [] : ["git: uncommitted changes"]
 
   def git(*arguments) = IO.popen(["git", *arguments], chdir: @root, &:read)
 

@@ -15,6 +15,16 @@ namespace :test do
     test/loop/timerfd_test.rb test/loop/two_fibers_on_one_descriptor_test.rb
   ].freeze
   shortest = %w[test/hazards/contract_io_test.rb test/loop/descriptor_reuse_test.rb].freeze
+  # Where native threads without the GVL work beside Ruby's: look-ups of names, guards of sockets, wake-ups, ODBC's
+  # sessions, and what runs on worker threads.
+  threaded = %w[
+    test/db/odbc_calls_test.rb test/db/odbc_sqlite_test.rb test/deadlines/helper_thread_test.rb
+    test/hazards/background_threads_test.rb test/hazards/early_unblock_test.rb test/hazards/wake_ups_test.rb
+    test/offload/mysql2_test.rb test/offload/offload_test.rb test/offload/socket_guard_test.rb
+    test/offload/sqlite3_test.rb
+    test/resolver/connect_test.rb test/resolver/other_ways_test.rb test/resolver/resolver_test.rb
+    test/unmodified/sqlite3_giving_way_test.rb
+  ].freeze
   # These settings exist because fibers switch stacks, and Ruby gives each thread a signal stack, and keeps memory that
   # ASAN would report as leaks. The kernel writes to io_uring's mappings, which neither ASAN nor valgrind sees: the
   # backend is epoll where HEDDLE_BACKEND names no other.
@@ -27,17 +37,25 @@ namespace :test do
                          "verbosity=1:exitcode=99:log_path=#{native.call(:sanitized)}/report",
        "UBSAN_OPTIONS" => "print_stacktrace=1:halt_on_error=1"}
     },
+    # Ruby itself is not compiled with it. The locks that it takes are known nevertheless, the GVL among them, since
+    # libtsan takes the place of the C library's functions.
+    threads: -> {
+      {"LD_PRELOAD" => library.call("libtsan.so"), "HEDDLE_BACKEND" => "epoll",
+       "TSAN_OPTIONS" => "suppressions=#{File.expand_path("test/support/tsan.supp")}:die_after_fork=0:exitcode=99:" \
+                         "history_size=4:log_path=#{native.call(:threads)}/report"}
+    },
     debug: -> { {} },
     portable: -> { {"HEDDLE_BACKEND" => "poll"} }
   }
   run = lambda do |build, files, backend = ENV["HEDDLE_BACKEND"]|
-    slow = (build == :sanitized) ? {"HEDDLE_TEST_TIMEOUT" => "240", "HEDDLE_TEST_FILE_TIMEOUT" => "900"} : {}
+    slow = %i[sanitized threads].include?(build) ? {"HEDDLE_TEST_SLOWNESS" => "4"} : {}
     chosen = backend ? {"HEDDLE_BACKEND" => backend} : {}
     environment = {"HEDDLE_NATIVE_DIR" => native.call(build), **settings.fetch(build).call, **slow, **chosen}
     reports = FileList["#{native.call(build)}/report.*"]
     rm_f reports, verbose: false
     sh(environment, RbConfig.ruby, "test/support/driver.rb", *files, verbose: false) do |passed, status|
-      found = Dir["#{native.call(build)}/report.*"].map { |path| File.read(path) }.grep(/ERROR: /)
+      texts = Dir["#{native.call(build)}/report.*"].map { |path| File.read(path) }
+      found = texts.grep(/ERROR: |WARNING: ThreadSanitizer/)
       puts found
       raise "#{build}: the tests ended with #{status.exitstatus}" unless passed
       raise "#{build}: #{found.size} errors in child processes" unless found.empty?
@@ -49,7 +67,7 @@ namespace :test do
     # than that; a smaller step is a frame: a thread's first frame takes 1 MiB.
     command = %w[valgrind --quiet --undef-value-errors=no --error-exitcode=99 --max-stackframe=4194304
       --suppressions=test/support/valgrind.supp]
-    environment = {"HEDDLE_BACKEND" => "epoll", "HEDDLE_TEST_TIMEOUT" => "600", "HEDDLE_TEST_FILE_TIMEOUT" => "1800",
+    environment = {"HEDDLE_BACKEND" => "epoll", "HEDDLE_TEST_SLOWNESS" => "10",
                    "HEDDLE_NATIVE_DIR" => native.call(:debug), "RUBY_FIBER_MACHINE_STACK_SIZE" => (8 << 20).to_s}
     sh environment, *command, RbConfig.ruby, "test/support/driver.rb", *files, verbose: false
   end
@@ -64,6 +82,9 @@ namespace :test do
     desc "Run the tests of the loop and the hazards, or FILES, with #{what}"
     task(build => "compile:#{build}") { run.call(build, (build == :sanitized) ? without_growth.call : chosen.call) }
   end
+
+  desc "Run the tests of native threads, or FILES, with ThreadSanitizer"
+  task(threads: "compile:threads") { run.call(:threads, ENV.key?("FILES") ? chosen.call : threaded) }
 
   desc "Run the tests of the loop and the hazards, or FILES, under valgrind"
   task(valgrind: "compile:debug") { valgrind.call(ENV.key?("FILES") ? chosen.call : short) }

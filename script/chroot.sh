@@ -18,17 +18,19 @@ apt_source() {
   echo "deb [check-valid-until=no signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $1 $2 main"
 }
 
-# bootstrap SUITE FOLDER URI: the smallest Debian, which starts no daemon and reaches its archives as this machine does.
-# The caller writes its sources.list.
+# bootstrap SUITE FOLDER URI [ARCHITECTURE]: the smallest Debian, which starts no daemon and reaches its archives as
+# this machine does. The caller writes its sources.list.
 bootstrap() {
   install_packages debootstrap debian-archive-keyring ca-certificates || return
   # debootstrap goes through wget, which does not read apt's proxy.
   eval "$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy)"
   [ -z "${http_proxy:-}" ] || export http_proxy
   [ -z "${https_proxy:-}" ] || export https_proxy
-  with_progress "making a chroot of Debian $1" debootstrap --variant=minbase \
-    --include=ca-certificates,debian-archive-keyring --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
-    "$1" "$2" "$3" || return
+  local others=(--include=ca-certificates,debian-archive-keyring)
+  # Emulated, ca-certificates takes minutes to list them: there the list is this machine's alone, see copy_settings.
+  [ -z "${4:-}" ] || others=(--include=debian-archive-keyring --arch="$4")
+  with_progress "making a chroot of Debian $1" debootstrap --variant=minbase "${others[@]}" \
+    --keyring=/usr/share/keyrings/debian-archive-keyring.gpg "$1" "$2" "$3" || return
   rm -f "$2"/etc/apt/sources.list.d/*
   apt-config dump --format '%F "%v";%n' Acquire | grep -E '^Acquire::https?::' >"$2/etc/apt/apt.conf.d/90host" || true
   printf '#!/bin/sh\nexit 101\n' >"$2/usr/sbin/policy-rc.d"

@@ -3,8 +3,10 @@
 
 heddle_cache=${XDG_CACHE_HOME:-$HOME/.cache}/heddle
 
-ruby_version() { # the version of the Ruby on PATH, such as "3.1"; nothing without a Ruby
-  ruby --disable=gems -e 'print RUBY_VERSION[/\A\d+\.\d+/]' 2>/dev/null || true
+# The version of the Ruby on PATH, such as "3.1"; nothing without a Ruby. Below `bundle exec` a Ruby would load a bundle
+# whose gems may not be installed yet.
+ruby_version() {
+  env -u RUBYOPT -u BUNDLE_GEMFILE ruby --disable=gems -e 'print RUBY_VERSION[/\A\d+\.\d+/]' 2>/dev/null || true
 }
 
 as_root() {
@@ -62,8 +64,12 @@ install_packages() {
   if [ -d /run/systemd/system ]; then # nor may one start at the next boot because the tests needed its program
     for name in "${missing[@]}"; do
       case $name in
-        postgresql | pgbouncer | memcached | redis-server) as_root systemctl disable --quiet --now "$name" || true ;;
+        postgresql | pgbouncer | memcached | redis-server | beanstalkd | mosquitto | nats-server | pure-ftpd | slapd) ;;
+        dovecot-imapd) name=dovecot ;;
+        openssh-server) name=ssh ;;
+        *) continue ;;
       esac
+      as_root systemctl disable --quiet --now "$name" || true
     done
   fi
   return $status
@@ -71,6 +77,11 @@ install_packages() {
 
 # The packages that building the gem and the load server needs.
 packages_to_build=(build-essential pkg-config ruby ruby-dev ruby-bundler liburing-dev git ca-certificates)
+case $(command -v ruby || true) in
+  "" | /bin/* | /usr/bin/*) ;;
+  # The Ruby that is found first brings what these have.
+  *) packages_to_build=(${packages_to_build[@]/#ruby*/}) ;;
+esac
 
 # The tools for a change of Heddle's own code and its tests; clang, musl-tools: for `rake warnings portability`.
 packages_to_change=(ccache clang musl-tools procps strace)
@@ -78,8 +89,13 @@ packages_to_change=(ccache clang musl-tools procps strace)
 # The servers and headers for the tests of unmodified libraries, and the tools for the chroot of newer Rubies.
 packages_to_test=("${packages_to_change[@]}" libyaml-dev libffi-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libpq-dev
   libmariadb-dev mariadb-server-core mariadb-client-core postgresql pgbouncer memcached redis-server openssl curl
-  util-linux valgrind debootstrap debian-archive-keyring libsqlite3-dev unixodbc unixodbc-dev libsqliteodbc odbc-mariadb
-  odbc-postgresql tdsodbc nginx-light golang-go python3-aiohttp python3-asyncpg python3-uvloop)
+  openssh-client util-linux valgrind debootstrap debian-archive-keyring libsqlite3-dev unixodbc unixodbc-dev
+  libsqliteodbc odbc-mariadb odbc-postgresql tdsodbc nginx-light golang-go python3-aiohttp python3-asyncpg
+  python3-uvloop chromium fonts-dejavu-core)
+
+# The servers that only the libraries of test/compatibility talk to.
+packages_for_compatibility=(beanstalkd dovecot-imapd mosquitto nats-server openssh-client openssh-server pure-ftpd
+  slapd)
 
 # Node.js often comes from elsewhere than Debian, with npm in it.
 install_node() {
@@ -130,11 +146,15 @@ use_ccache() {
 
 # use_bundle VERSION: Bundler works on that Ruby's own copy of the lock file, since no one lock suits every version.
 # Gems are kept outside the tree (Bundler puts each Ruby's in a folder of its own), so that a new checkout is quick.
+# HEDDLE_BUNDLE=compatibility takes the bundle of test/compatibility instead of the tree's.
 use_bundle() {
-  local folder=$tree/tmp/bundle/$1
-  [ -z "${HEDDLE_NEWEST:-}" ] || folder=$tree/tmp/newest/$1 # see bin/test --newest
+  local gemfile=Gemfile folder=bundle
+  [ -z "${HEDDLE_NEWEST:-}" ] || folder=newest # see bin/test --newest
+  [ -z "${HEDDLE_BUNDLE:-}" ] || gemfile=test/$HEDDLE_BUNDLE/Gemfile folder=$folder-$HEDDLE_BUNDLE
+  folder=$tree/tmp/$folder/$1
   mkdir -p "$folder"
-  [ -f "$folder/Gemfile" ] || echo 'eval_gemfile File.expand_path("../../../Gemfile", __dir__)' >"$folder/Gemfile"
+  [ -f "$folder/Gemfile" ] ||
+    echo "eval_gemfile File.expand_path(\"../../../$gemfile\", __dir__)" >"$folder/Gemfile"
   export BUNDLE_GEMFILE=$folder/Gemfile BUNDLE_PATH=$heddle_cache/gems BUNDLE_APP_CONFIG=$folder/config
   export BUNDLE_USER_CACHE=$heddle_cache/bundler BUNDLE_SILENCE_ROOT_WARNING=1
 }

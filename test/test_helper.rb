@@ -15,9 +15,11 @@ require "support/locale"
 # Railties' plugin would load ActiveSupport into each test, and I18n would give each fiber a storage.
 ENV["MT_NO_PLUGINS"] = "1"
 require "minitest/autorun"
+require "support/emulator"
 require "support/placement"
 require "support/record"
 require "support/scheduling_delay"
+require "support/slowness"
 require "support/watchdog"
 
 # Where the file runs; bin/test reads the line. A word that does not exist fails the file.
@@ -37,17 +39,17 @@ module TestHelpers
     end
   end
 
-  # The block must end within +seconds+, without the scheduling delay, and not before +at_least+. A block that is late
-  # is measured again, up to +remeasure+ times, since processes that ended meanwhile may have been delayed as well. Pass
-  # remeasure: 0 where the first run makes the second one fast: an ended thread, a task's value, bytes that have
-  # arrived. Returns the block's value.
+  # The block must end within +seconds+, stretched by the machine's slowness and without the scheduling delay, and not
+  # before +at_least+. A block that is late is measured again, up to +remeasure+ times, since processes that ended
+  # meanwhile may have been delayed as well. Pass remeasure: 0 where the first run makes the second one fast: an ended
+  # thread, a task's value, bytes that have arrived. Returns the block's value.
   def assert_within(seconds, at_least: 0, remeasure: 1)
     took = undelayed = value = nil
     (remeasure + 1).times do
       took, undelayed, value = timed { yield }
-      break if undelayed <= seconds
+      break if undelayed <= stretched(seconds)
     end
-    assert_operator undelayed, :<=, seconds, "took #{took.round(3)} s"
+    assert_operator undelayed, :<=, stretched(seconds), "took #{took.round(3)} s"
     assert_operator took, :>=, at_least, "took #{took.round(3)} s only"
     value
   end
@@ -63,13 +65,16 @@ module TestHelpers
 
   # Waits until the block returns a true value, and returns that value.
   def wait_until(timeout = 10, what: "the condition")
-    deadline = monotonic + timeout
+    deadline = monotonic + stretched(timeout)
     until (value = yield)
-      flunk "waited #{timeout} s in vain for #{what}" if monotonic > deadline
+      flunk "waited #{stretched(timeout)} s in vain for #{what}" if monotonic > deadline
       sleep 0.002
     end
     value
   end
+
+  # A limit in seconds, as long as this machine needs it: for the latest moment, never for the earliest.
+  def stretched(seconds) = Slowness.stretch(seconds)
 
   def monotonic = Heddle::Clock.now
 
@@ -128,4 +133,5 @@ end
 Minitest::Test.include(TestHelpers)
 Minitest::Test.prepend(WhatToInstall)
 Minitest::Test.extend(TestHelpers::ClassMethods)
+Minitest::Test.prepend(Emulator::Hook) if Emulator.name
 Minitest::Test.prepend(Watchdog::Hook)

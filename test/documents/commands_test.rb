@@ -34,6 +34,11 @@ class CommandsTest < Minitest::Test
     when %r{\Ascript/with-ruby}
       set_up
       run_there(at_hand(command))
+    when %r{\Abin/heddle report --history (\S+)}
+      run_there("bin/heddle bench delay --requests 20 --delays 0 --rounds 1 --models heddle --record #{$1}")
+      assert_match(/^CPU|^Requests a second/, run_there(command))
+    when %r{\Abin/heddle report}
+      assert_match(%r{^tmp/results/report\.html$}, run_there(["bash", "-c", command])) # the shell finds the files
     when %r{\Abin/heddle serve} then serve(command)
     when /\Aapt-get install/ then assert_packages(command.split.drop(3))
     when /\Agrep/

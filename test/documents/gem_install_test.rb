@@ -16,21 +16,33 @@ class GemInstallTest < Minitest::Test
     assert_equal ["gem install heddle"], FreshClone::COMMANDS.grep(/\Agem install/)
   end
 
-  # From the package that the clone makes. The signatures are those of the installed gem.
+  # From the package that the clone makes, where little is as usual: a system of no known kind, no place for temporary
+  # files, no locale, and a path that a shell or make would split; the program that uses it has no home either. The
+  # signatures are those of the installed gem.
   def test_gem_install_heddle
-    Dir.mktmpdir("heddle-gems") do |gems|
-      package = File.join(gems, "heddle.gem")
+    Dir.mktmpdir("heddle-gems") do |place|
+      gems = File.join(place, "Gems für alle")
+      package = File.join(place, "heddle.gem")
       run_there("gem build --strict --output #{package} heddle.gemspec")
-      run_there("gem install --local --no-document --ignore-dependencies --install-dir #{gems} #{package}")
+      run_there(%W[gem install --local --no-document --install-dir #{gems} #{package}],
+        settings: bare(place))
       folder, = Dir["#{gems}/gems/heddle-*"]
-      paths = Gem.path.join(":")
-      installed = {**environment, "GEM_HOME" => gems, "GEM_PATH" => "#{gems}:#{paths}"}
-      [["-e", 'require "heddle"; puts Heddle.run { $".grep(/heddle\.so/) }'],
+      paths = [gems, *Gem.path].join(":")
+      installed = {**environment, **bare(place), "HOME" => "#{place}/none", "GEM_HOME" => gems, "GEM_PATH" => paths}
+      [["-e", 'require "heddle"; puts Heddle.run { $".select { |path| path.end_with?("heddle.so") } }'],
         %w[-S rbs -r heddle validate]].each do |arguments|
         out, status = Open3.capture2e(installed, RbConfig.ruby, *arguments, chdir: gems)
         assert_predicate status, :success?, out
-        assert_includes out, folder if arguments.first == "-e"
+        assert_includes out.force_encoding(Encoding::UTF_8), folder if arguments.first == "-e"
       end
     end
+  end
+
+  private
+
+  def bare(place)
+    path = File.join(place, "unknown_system.rb")
+    File.write(path, "require 'rbconfig'; RbConfig::CONFIG.update('host_os' => 'unknown9', 'target_os' => 'unknown9')")
+    {"RUBYOPT" => "-r#{path}", "TMPDIR" => "#{place}/none", "LC_ALL" => "C", "LANG" => nil}
   end
 end

@@ -12,7 +12,7 @@ class NamedPathsTest < Minitest::Test
   OF_LAYER = %r{(?<![\w/.-])((?:#{Dir.glob("**/", base: "#{ROOT}/ext/heddle").map { |path| path.chomp("/") }
     .reject(&:empty?).sort.reverse.join("|")})/\w+\.[ch])\b}
   # Other projects' files, and pages that YARD makes.
-  EXEMPT = %r{\Adoc/api/|\Atest/peers/|\Alab/ext/objects/}
+  EXEMPT = %r{\Adoc/api/|\Adoc/upstream/|\Atest/peers/|\Alab/ext/objects/}
   # What stands for any file.
   EXAMPLES = %w[
     test/loop/some_test.rb test/unmodified/x_test.rb ext/heddle/a.c odbc/ext/a.c lib/heddle/db/SCHEME.rb

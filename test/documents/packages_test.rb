@@ -11,8 +11,9 @@ require_relative "../../rakelib/context"
 class PackagesTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
 
+  # Without dependencies: its gems with compiled code need no compiler where one of those would (doc/adr/0058).
   def test_heddle
-    assert_packed "heddle.gemspec", %w[lib ext sig guides], %w[bigdecimal]
+    assert_packed "heddle.gemspec", %w[lib ext sig guides], []
   end
 
   def test_heddle_lab
@@ -35,6 +36,23 @@ class PackagesTest < Minitest::Test
       assert_equal Dir.children(File.join(ROOT, "guides")).sort, files.map { |file| file.fetch("path") }.sort
       texts = files.map { |file| File.read(File.join(context, file.fetch("path"))) }
       assert_empty texts.flat_map { |text| text.scan(%r{\]\((\.\./[^)]*)\)}) }, "links out of the folder"
+    end
+  end
+
+  # mkmf writes conftest.c beside extconf.rb where the gem is built in its own folder, as `gem install` does.
+  def test_what_a_killed_build_leaves_is_compiled_into_no_other
+    %w[ext/heddle odbc/ext/heddle_odbc].each do |extension|
+      Dir.mktmpdir do |gem|
+        supported = "lib/heddle/core/supported_ruby.rb"
+        folder = File.join(gem, extension)
+        [folder, File.dirname("#{gem}/#{supported}")].each { |path| FileUtils.mkdir_p(path) }
+        FileUtils.cp("#{ROOT}/#{supported}", "#{gem}/#{supported}")
+        FileUtils.cp_r("#{ROOT}/#{extension}/.", folder)
+        File.write("#{folder}/conftest.c", "int main(void) { return 1; }\n")
+        out, status = Open3.capture2e(RbConfig.ruby, "extconf.rb", chdir: folder)
+        assert_predicate status, :success?, out
+        assert_empty File.read("#{folder}/Makefile").scan(/conftest\.[co]/), extension
+      end
     end
   end
 
@@ -63,6 +81,28 @@ class PackagesTest < Minitest::Test
       File.write("#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle.so", "code of another machine")
       assert_match(/compiled code does not load in Ruby #{RUBY_VERSION} on \S+ \(.*heddle\.so.*\): `gem install/o,
         error_in(folder))
+    end
+  end
+
+  # Neither compiles, nor has what the sources stand on.
+  UNSUPPORTED = {
+    "RUBY_ENGINE = 'jruby'" => /\Aheddle is C code .* cannot run in jruby: run this program with CRuby/,
+    "RUBY_ENGINE = 'truffleruby'" => /\Aheddle is C code .* cannot run in truffleruby: run this program with CRuby/,
+    "RUBY_PLATFORM = 'x64-mingw-ucrt'" => /\Aheddle needs a POSIX system, .* for Windows: run this program in WSL/
+  }.freeze
+
+  def test_what_cannot_run_heddle_says_so_as_it_installs_and_loads
+    UNSUPPORTED.each do |constant, sentence|
+      stub = "$VERBOSE = nil; #{constant}; begin; load ARGV.first; rescue LoadError => error; abort error.message; end"
+      ["ext/heddle/extconf.rb", "lib/heddle.rb"].each do |path|
+        Dir.mktmpdir do |folder|
+          said, status = Open3.capture2e(RbConfig.ruby, "-e", stub, File.join(ROOT, path), chdir: folder)
+          refute_predicate status, :success?
+          assert_match sentence, said
+          assert_equal 1, said.lines.size, said
+          assert_empty Dir.children(folder)
+        end
+      end
     end
   end
 
@@ -101,6 +141,6 @@ class PackagesTest < Minitest::Test
     assert_empty spec.runtime_dependencies.select { |dependency| dependency.requirement.none? }, "without a bound"
     assert_empty %w[source_code_uri changelog_uri documentation_uri] - spec.metadata.keys
     assert spec.homepage
-    assert_equal dependencies, dependencies & spec.runtime_dependencies.map(&:name)
+    assert_equal dependencies, spec.runtime_dependencies.map(&:name)
   end
 end

@@ -64,4 +64,21 @@ class PartialRequiresTest < Minitest::Test
       assert_match(/needs the gem #{gem}.*Gemfile \(LoadError\)/, out.err)
     end
   end
+
+  # Older Rubies have it without a gem. No server has to be there: the error comes before the connect.
+  %w[mysql://127.0.0.1:9/base postgresql://127.0.0.1:9/base sqlite::memory:].each do |address|
+    define_method("test_#{address[/\w+/]}_without_bigdecimal") do
+      out = in_child(<<~RUBY)
+        begin
+          Heddle::DB.connect(#{address.inspect}, timeout: 5)
+        rescue LoadError => error
+          puts error.message
+        rescue Errno::ECONNREFUSED
+        end
+        puts Heddle.run { "goes on" }
+      RUBY
+      without = %(Heddle::DB needs the gem bigdecimal: add gem "bigdecimal" to your Gemfile\ngoes on\n)
+      (RUBY_VERSION < "3.4") ? refute_match(/bigdecimal/, out.out) : assert_equal(without, out.out, out.err)
+    end
+  end
 end

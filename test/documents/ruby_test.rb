@@ -28,6 +28,16 @@ class RubyDocumentTest < Minitest::Test
     programs.each { |program| assert_includes program.scan(SAYS).map(&:first), "4.0", program }
   end
 
+  # A library is surely there in the files about it.
+  def test_no_file_asks_defined_of_a_part_of_a_library_that_may_be_missing
+    files = Dir["#{ROOT}/{lib,odbc/lib,lab/lib}/**/*.rb"]
+    asking = files.flat_map do |path|
+      there = /\A(?:IO|RubyVM|Heddle|#{path.delete_prefix(ROOT).scan(/[a-z]+/).join("|")})\z/i
+      File.read(path).scan(/defined\?\(:*([A-Z]\w*)::/).flatten.grep_v(there).map { |name| "#{path}: #{name}" }
+    end
+    assert_empty asking
+  end
+
   def test_each_named_file_exists
     TEXT.scan(%r{`((?:test|lib)/[\w/.]+)`}).flatten.each { |path| assert_path_exists "#{ROOT}/#{path}" }
   end

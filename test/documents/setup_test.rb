@@ -5,7 +5,7 @@ require "fileutils"
 require "open3"
 require "tmpdir"
 
-# script/setup.sh compiles before a command of bin/ only after a change.
+# script/setup.sh compiles before a command of bin/ only after a change. `rake clean` removes what was compiled.
 class SetupTest < Minitest::Test
   ROOT = File.expand_path("../..", __dir__)
   SOURCES = %w[ext/heddle/a.c odbc/ext/a.c lab/ext/server/main.c rakelib/compile.rake Rakefile script/setup.sh].freeze
@@ -50,6 +50,15 @@ class SetupTest < Minitest::Test
     failing = COMPILE.sub(/^with_progress.*/, "with_progress() { return 1; }")
     refute system({"tree" => @tree}, "bash", "-c", failing)
     refute_empty compiled
+  end
+
+  def test_the_bundles_stay
+    bundles = %w[bundle bundle-compatibility newest newest-compatibility]
+    [*bundles, RUBY_PLATFORM].each { |name| FileUtils.mkdir_p("#{@tree}/tmp/#{name}") }
+    rake = [RbConfig.ruby, "-S", "rake", "--quiet", "--rakefile", "#{ROOT}/Rakefile", "--directory", @tree]
+    said, status = Open3.capture2e(*rake, "clean")
+    assert_predicate status, :success?, said
+    assert_equal bundles, Dir.children("#{@tree}/tmp").sort
   end
 
   private

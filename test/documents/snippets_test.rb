@@ -40,6 +40,7 @@ class SnippetsTest < Minitest::Test
     "executors_and_limits: Jobs of ActiveJob 1" => %w[activejob redis-client],
     "executors_and_limits: Semaphores and pools of resources 1" => %w[redis-client],
     "executors_and_limits: Limits for all processes 1" => %w[redis-client],
+    "measuring: HTTP clients 1" => %w[heddle-lab],
     "memcached: Rails 1" => %w[activesupport],
     "puma: Rails on Puma 1" => %w[puma],
     "databases: ActiveRecord 1" => %w[activerecord],
@@ -50,7 +51,7 @@ class SnippetsTest < Minitest::Test
     "databases: Sequel on other gems 1" => %w[sequel],
     "databases: SQLite 1" => %w[sqlite3]
   }.freeze
-  FOLDERS = {"heddle-odbc" => "#{ROOT}/odbc/lib"}.freeze # of gems of this checkout
+  FOLDERS = {"heddle-odbc" => "#{ROOT}/odbc/lib", "heddle-lab" => "#{ROOT}/lab/lib"}.freeze # of gems of this checkout
 
   TABLES = <<~RUBY
     Heddle::DB.connect(ENV.fetch("DATABASE")).then do |db|
@@ -274,9 +275,12 @@ class SnippetsTest < Minitest::Test
       at_exit { FileUtils.rm_rf(folder) }
     RUBY
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
+    "measuring: HTTP clients 1" => Reader.new(%(require "heddle/lab"\nrequire "heddle/lab/workload/http"),
+      'p Heddle::Lab::Workload::HTTP::Client.fetch("my_client")', "MyClient\n"),
     "measuring: The GVL 1" => Reader.new("", "p Heddle.spin_before_release?", /\A\[:.*\]\nfalse\n\z/),
     "how_it_works: Fibers are reused 1" => Reader.new("", "", ""),
     "upgrading_and_versions: Versions 1" => Reader.new("", "", /\A\d+\.\d+\.\d+\n\z/),
+    "databases: Decimals 1" => Reader.new("def gem(*, **) = nil", "", ""),
     "upgrading_and_versions: Versions 2" => Reader.new("def gem(*, **) = nil", "", "")
   }.freeze
 
@@ -302,9 +306,9 @@ class SnippetsTest < Minitest::Test
 
   private
 
-  # What a user's Ruby prints, with these gems, and what Heddle needs.
+  # What a user's Ruby prints, with these gems, and bigdecimal, which Ruby brings.
   def output_of(program, gems, environment)
-    environment = {**LoopHelpers.bundle(["heddle", *gems]), **environment}
+    environment = {**LoopHelpers.bundle(["bigdecimal", *gems]), **environment}
     folders = ["#{ROOT}/lib", *FOLDERS.values_at(*gems).compact]
     Tempfile.create(["snippet", ".rb"]) do |file|
       file.tap { file.write(program) }.close

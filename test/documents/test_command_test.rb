@@ -1,11 +1,14 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "fileutils"
 require "open3"
 require "rbconfig"
 require "stringio"
 require "tempfile"
+require "tmpdir"
 require "support/placement"
+require "support/slowness"
 require "support/steps"
 require "support/summary"
 require "support/versions"
@@ -33,9 +36,34 @@ class TestCommandTest < Minitest::Test
 
   def test_a_limit_says_how_to_raise_it
     out = StringIO.new
-    status = TestSteps.new([], patience: 0.01, out: out).run("style", 10, "sleep", "60")
-    assert_equal "style: ended by its limit of 1 s; HEDDLE_TEST_PATIENCE=3 bin/test triples all limits\n", out.string
+    status = TestSteps.new([], out: out).run("style", 0.1, "sleep", "60")
+    factor = Slowness::FACTOR
+    assert_equal "style: ended by its limit of #{(0.1 * factor).ceil} s; HEDDLE_TEST_SLOWNESS=#{(factor * 3).round} " \
+                 "bin/test triples all limits\n", out.string
     refute status.success?
+  end
+
+  def test_the_slowness_of_a_machine_is_a_number_from_1_on
+    assert_in_delta 1, Slowness.read("1"), 0
+    assert_in_delta 8.5, Slowness.read("8.5"), 0
+    ["", "0.5", "-3", "slow", "8x", "NaN", "Infinity"].each do |text|
+      error = assert_raises(ArgumentError, text) { Slowness.read(text) }
+      assert_match(/\AHEDDLE_TEST_SLOWNESS is #{Regexp.escape(text.inspect)}: /, error.message)
+    end
+  end
+
+  def test_a_slow_machine_gets_longer_limits_and_no_earlier_moments
+    late = "assert_within(0.01) { sleep(0.1) }"
+    assert_equal [true, false], [1000, 1].map { |factor| in_a_test(late, factor).last.success? }
+    refute in_a_test("assert_within(1, at_least: 0.02) { sleep(0.001) }", 40).last.success?
+  end
+
+  # It may hang where no handler of a signal runs.
+  def test_a_test_that_hangs_is_ended
+    hanging = "Process.setrlimit(:CORE, 0); trap(:USR2, :IGNORE); sleep"
+    out, status = in_a_test(hanging, 1, limit: 0.1)
+    assert_match(/^watchdog: .*test_it did not end in time$/, out)
+    assert status.signaled?, status.inspect
   end
 
   # As many Rubies, backends and builds as a whole run has.
@@ -61,6 +89,44 @@ class TestCommandTest < Minitest::Test
       chdir: ROOT)
     assert_match(/^Not run on this machine:\n  Ruby 9\.9: with-ruby: Ruby 9\.9 cannot be had here: .*install it/, out)
     assert_match(/^0 runs, 0 assertions, 0 failures, 0 errors, 1 skips$/, out)
+  end
+
+  def test_files_that_no_time_is_left_for_are_named
+    Dir.mktmpdir do |folder|
+      out, status = Open3.capture2e({"HEDDLE_TEST_RECORD" => "#{folder}/record", "HEDDLE_TEST_UNTIL" => "1",
+        "HEDDLE_TEST_SLOTS" => "#{folder}/slots", "HEDDLE_TEST_AGAIN" => "#{folder}/again", "HEDDLE_BACKEND" => nil},
+        RbConfig.ruby, "test/support/driver.rb", "test/documents/columns_test.rb", "test/loop", chdir: ROOT)
+      assert status.success?, out
+      told, = capture_io { TestSummary.new("#{folder}/record").print(seconds: 61) }
+      files = 1 + Dir["#{ROOT}/test/loop/**/*_test.rb"].size
+      assert_match(/^Not run, for the time.*:\n  #{RUBY_VERSION} default: #{files} files \(documents, loop\)$/, told)
+      assert_match(/^0 runs, 0 assertions, 0 failures, 0 errors, #{files} skips$/, told)
+    end
+  end
+
+  def test_a_ruby_that_is_kept_in_the_cache_is_found_by_its_name
+    Dir.mktmpdir do |cache|
+      FileUtils.mkdir_p(folder = "#{cache}/heddle/rubies/ruby-kept/bin")
+      File.write("#{folder}/ruby", "#!/bin/sh\nexec #{RbConfig.ruby} \"$@\"\n", perm: 0o755)
+      out, status = Open3.capture2e({"XDG_CACHE_HOME" => cache}, "script/with-ruby", "kept", "sh", "-c",
+        "command -v ruby && ruby -e 'puts RUBY_VERSION'", chdir: ROOT)
+      assert_equal ["#{folder}/ruby\n#{RUBY_VERSION}\n", true], [out, status.success?]
+    end
+  end
+
+  # As `rake compatibility` does, whose own bundle is not the one that it installs.
+  def test_a_ruby_below_bundle_exec_takes_the_bundle_of_this_tree
+    Dir.mktmpdir do |folder|
+      File.write("#{folder}/Gemfile", %(gem "heddle-none"\n))
+      bundles = {"RUBYOPT" => "-rbundler/setup", "RUBYLIB" => folder, "BUNDLE_GEMFILE" => "#{folder}/Gemfile",
+                 "BUNDLER_ORIG_PATH" => folder}
+      version = RUBY_VERSION[/\A\d+\.\d+/]
+      out, status = Open3.capture2e(bundles, "script/with-ruby", version, "ruby", "-e",
+        "puts RUBY_VERSION, ENV.values_at(*%w[RUBYOPT RUBYLIB BUNDLER_ORIG_PATH]).inspect, ENV['BUNDLE_GEMFILE']",
+        chdir: ROOT)
+      gemfile = "#{ROOT}/tmp/#{ENV["HEDDLE_NEWEST"] ? "newest" : "bundle"}/#{version}/Gemfile"
+      assert_equal ["#{RUBY_VERSION}\n[nil, nil, nil]\n#{gemfile}\n", true], [out, status.success?]
+    end
   end
 
   def test_a_file_says_where_it_runs
@@ -91,6 +157,17 @@ class TestCommandTest < Minitest::Test
   end
 
   private
+
+  # The output and the status of a process on a machine of that slowness, which runs the code as a test.
+  def in_a_test(code, slowness, limit: 60)
+    program = <<~RUBY
+      require "test_helper"
+      require "heddle/core/clock"
+      Class.new(Minitest::Test) { hard_deadline(#{limit}) && define_method(:test_it) { #{code} } }
+    RUBY
+    environment = {"HEDDLE_TEST_SLOWNESS" => slowness.to_s, "HEDDLE_TEST_RECORD" => nil} # it is none of the run's tests
+    Open3.capture2e(environment, RbConfig.ruby, "-Ilib", "-Itest", "-e", program, chdir: ROOT)
+  end
 
   def placement(text)
     Tempfile.create("placed") do |file|

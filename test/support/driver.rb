@@ -12,22 +12,25 @@
 # slots. A file that fails beside others runs again alone when the others are done: then no other file disturbs the
 # times that it measures. Where HEDDLE_TEST_AGAIN names a file, the driver writes the names of those files there
 # instead, for the program that started the drivers: only when all drivers are done does a file run alone. The first
-# failure is shown, and stays in the record; a file that crashed does not run again.
+# failure is shown, and stays in the record; a file that crashed does not run again. After HEDDLE_TEST_UNTIL the driver
+# starts no file but those that run again, and the record names those that it has left.
 
 require "minitest"
 require "tempfile"
 require "tmpdir"
 require_relative "../../lab/lib/heddle/lab/bundled_gems"
 require_relative "../../lib/heddle/core/clock"
+require_relative "emulator"
 require_relative "locale"
 require_relative "record"
 require_relative "slots"
+require_relative "slowness"
 require_relative "steps"
 
 class TestDriver
   include Heddle::Clock
 
-  FILE_SECONDS = Integer(ENV.fetch("HEDDLE_TEST_FILE_TIMEOUT") { (300 * TestSteps::PATIENCE).ceil })
+  FILE_SECONDS = Slowness.stretch(300).ceil
   PAUSE = 0.05 # between two looks at slots and processes; shorter ones take some hundredths of a processor
 
   # A test file in its process, with its output and its record. Each file has its own record: lines of files that run
@@ -75,10 +78,12 @@ class TestDriver
     @failed = []
     @slots_folder = ENV["HEDDLE_TEST_SLOTS"]
     @again_file = ENV["HEDDLE_TEST_AGAIN"]
+    @until = ENV["HEDDLE_TEST_UNTIL"]&.to_f # in seconds of this machine's monotonic clock
   end
 
   def run
     abort "driver: no test files" if @files.empty?
+    @failed.concat(Emulator.tell($stdout))
     Heddle::Lab::BundledGems.folder if @slots_folder
     return run_alone(@files) if @files.one? && !@slots_folder
 
@@ -107,15 +112,16 @@ class TestDriver
 
   def with_slots(folder)
     slots = TestSlots.new(folder)
-    run_files(@files) { slots.take }
+    run_files(@files, till: @until) { slots.take }
   end
 
   # The block returns a slot, :alone, or nil while no slot is free.
-  def run_files(files)
+  def run_files(files, till: nil)
     waiting = files.dup
     running = []
     said = now
     until waiting.empty? && running.empty?
+      leave(waiting.slice!(0..)) if till && now > till
       while waiting.any? && (slot = yield)
         running << start(waiting.shift, (slot unless slot == :alone))
       end
@@ -128,6 +134,11 @@ class TestDriver
     end
   ensure
     running&.each { |file_run| signal(:KILL, file_run.pid) }
+  end
+
+  # The time that was given for all drivers has ended.
+  def leave(files)
+    files.each { |file| TestRecord.append("left", {file: file}) }
   end
 
   def at_work(file_run) = "#{file_run.file} (#{(now - file_run.started).round} s)"

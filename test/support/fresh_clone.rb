@@ -59,10 +59,10 @@ module FreshClone
     FreshClone.set_up ||= run_there("bin/setup --all")
   end
 
-  def run_there(command, attempts: 1)
+  def run_there(command, attempts: 1, settings: {})
     words = command.is_a?(Array) ? command : command.split
-    out, status = Open3.capture2e(environment, *words, chdir: FreshClone.folder)
-    return run_there(command, attempts: attempts - 1) if !status.success? && attempts > 1
+    out, status = Open3.capture2e({**environment, **settings}, *words, chdir: FreshClone.folder)
+    return run_there(command, attempts: attempts - 1, settings: settings) if !status.success? && attempts > 1
 
     assert_predicate status, :success?, "#{command}\n#{out}"
     out

@@ -21,6 +21,7 @@ require "tmpdir"
 require "net/http"
 require_relative "certificates"
 require_relative "interrupter_servers"
+require_relative "slowness"
 
 INTERRUPTER_SERVERS = InterrupterServers.start
 require "heddle"
@@ -162,7 +163,7 @@ class Interrupter
       return inside(moment) if @way == :trap
 
       thread = Thread.new { inside(moment) }
-      thread.join(PATIENCE) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
+      thread.join(Slowness.stretch(PATIENCE)) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
     rescue Interrupted
       nil # arrived late: Ruby's openssl defers interrupts in its callbacks
     end
@@ -201,7 +202,7 @@ class Interrupter
       end
       sleep(share * 0.003)
       thread.raise(Interrupted)
-      thread.join(PATIENCE) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
+      thread.join(Slowness.stretch(PATIENCE)) or raise "#{name} hangs:\n#{thread.backtrace&.join("\n")}"
     rescue Interrupted
       nil # arrived when the operation was over
     end
@@ -367,7 +368,7 @@ class Interrupter
   # Descriptors that are still open at the end. Ruby may take leftovers on a stack for a reference to an IO or a
   # scheduler.
   def settle
-    finish = now + 5
+    finish = now + Slowness.stretch(5)
     loop do
       GC.start
       left = unowned_descriptors

@@ -31,6 +31,11 @@ class LeastScheduler
     @waiting.delete(Fiber.current)
   end
 
+  # Ruby requires it from 4.1 on, and may call it with a proxy that only has +raise+.
+  if RUBY_VERSION >= "4.1"
+    def fiber_interrupt(fiber, error) = fiber.raise(error)
+  end
+
   def close
     run_once until @parked.empty?
   end

@@ -194,6 +194,6 @@ module LoopHelpers
     end
     Process.kill(:KILL, pid)
     Process.wait(pid)
-    flunk "the child did not end within #{timeout} s"
+    flunk "the child did not end within #{Slowness.stretch(timeout)} s"
   end
 end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "certificates"
+require_relative "slowness"
 
 # Speaks SMTP (RFC 5321), with STARTTLS (RFC 3207): for LoopHelpers#with_server. Keeps the mails that come by TLS.
 class MailServer
@@ -53,7 +54,7 @@ class MailServer
     @lock.synchronize do
       @about_to_send += 1
       @change.broadcast
-      deadline = Heddle::Clock.now + PATIENCE
+      deadline = Heddle::Clock.now + Slowness.stretch(PATIENCE)
       @change.wait(@lock, 1) until @about_to_send >= @together || Heddle::Clock.now > deadline
     end
   end

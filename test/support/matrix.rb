@@ -3,6 +3,7 @@
 require "open3"
 require "tempfile"
 require "tmpdir"
+require_relative "../../lib/heddle/core/clock"
 require_relative "locale"
 require_relative "placement"
 require_relative "steps"
@@ -13,6 +14,8 @@ require_relative "versions"
 # prints what ran where. Everything that it starts has a deadline. The rules here are of folders; what a file says
 # itself, Placement knows.
 class TestMatrix
+  include Heddle::Clock
+
   ROOT = File.expand_path("../..", __dir__)
   FLOOR = "3.1"
   NEWER = %w[3.3 3.4 4.0].freeze
@@ -60,7 +63,8 @@ class TestMatrix
   # Cells that run at once. They share the slots for test files (see slots.rb), so that the last long file of one does
   # not leave the processors idle.
   CELLS_AT_ONCE = 3
-  CELL_SECONDS = 2400
+  # More than all of them take together: what hangs is a file, and each has a limit of its own (see driver.rb).
+  CELL_SECONDS = 5400
 
   # The oldest versions of libraries on whose inside Heddle stands; the bundles have newer ones. The oldest Rails is in
   # the bundle of the oldest Ruby.
@@ -78,7 +82,8 @@ class TestMatrix
       --newest    with the newest versions of all gems, and says which differ from the tested ones
       --ruby      all tests on that Ruby, or the files of that name
       PATH        test files or folders, on each Ruby and backend that is asked for
-    HEDDLE_TEST_PATIENCE=3 triples the limits of all steps.
+    HEDDLE_TEST_SLOWNESS=3 triples all limits in seconds, of the steps and of the tests.
+    HEDDLE_TEST_MINUTES=45 starts no file after that time, and tells which files did not run for it.
   TEXT
 
   # A run of test files on one Ruby with one backend (nil: the one that Heddle chooses), with other libraries than
@@ -99,9 +104,11 @@ class TestMatrix
     @backends = []
     @paths = []
     @checks = true
+    @later = []
     @all = @newest = false
     parse(arguments)
     @checks &&= @paths.empty?
+    @until = now + 60 * Float(ENV["HEDDLE_TEST_MINUTES"]) if ENV["HEDDLE_TEST_MINUTES"]
     @record = Tempfile.new("heddle-record") # the object's end would delete its file
     @summary = TestSummary.new(@record.path)
   end
@@ -111,18 +118,25 @@ class TestMatrix
     $stdout.sync = true # the processes that are started write to the same place
     ENV["HEDDLE_NEWEST"] = "1" if @newest
     @steps = TestSteps.new(expected_steps)
-    beside = nil
-    usable = rubies.select do |ruby|
-      next unless prepare(ruby)
-
-      beside = Thread.new { checks(ruby) } if ruby == ruby_of_checks && @checks # while the other Rubies are set up
-      true
-    end
     step("load server", 200, "make", "--silent", "-C", "lab/ext/server")
     fetch_mysql unless short?
-    cells = all_cells(usable)
-    Dir.mktmpdir("heddle-test") { |folder| run_cells(cells, folder) { beside&.join } }
-    tell_changes(usable) if @newest
+    beside = usable = nil
+    run_cells do |cells| # while the next Ruby is set up, the tests of the last one run
+      usable = rubies.select do |ruby|
+        next unless prepare(ruby)
+
+        beside = Thread.new { checks(ruby) } if ruby == ruby_of_checks && @checks
+        all_cells(ruby).each { |cell| cells << cell }
+        tell_changes(ruby) if @newest
+        true
+      end
+      @later.each { |cell| cells << cell }
+      beside&.join
+    end
+    newer = usable & NEWER
+    if everything? && newer.any? && !@with_yjit
+      @summary.not_run("YJIT", "no Ruby of #{newer.join(", ")} was built with it")
+    end
     @steps.save
     @summary.print(seconds: @steps.seconds)
     @summary.passed?
@@ -163,19 +177,21 @@ class TestMatrix
     return @rubies unless @rubies.empty?
 
     own = RUBY_VERSION[/\A\d+\.\d+/]
-    @rubies_here ||= short? ? [own, (NEWEST if installed?(NEWEST))].compact.uniq : [FLOOR, *NEWER]
+    @rubies_here ||= short? ? [own, (NEWEST if newest_here?)].compact.uniq : [FLOOR, NEWEST, *NEWER].uniq
   end
 
-  def installed?(ruby)
-    system("script/with-ruby", ruby, "true", %i[out err] => File::NULL)
+  def newest_here?
+    return @newest_here unless @newest_here.nil?
+
+    @newest_here = system("script/with-ruby", NEWEST, "true", %i[out err] => File::NULL)
   end
 
   # As far as they are known before anything is set up.
   def expected_steps
-    names = rubies.flat_map { |ruby| ["gems for Ruby #{ruby}", "compile for Ruby #{ruby}"] }
+    names = ["load server", *rubies.flat_map { |ruby| ["gems for Ruby #{ruby}", "compile for Ruby #{ruby}"] }]
     names += BUILDS.keys.map { |build| "compile: #{build} build" } if everything? && rubies.include?(FLOOR)
     names += check_steps.map(&:first) if @checks && rubies.include?(ruby_of_checks)
-    names + ["load server"] + cells(rubies).map(&:name)
+    names + rubies.flat_map { |ruby| cells(ruby).map(&:name) }
   end
 
   def backends_for(ruby)
@@ -192,7 +208,8 @@ class TestMatrix
       return false
     end
     $stderr.write(File.read(errors.path))
-    step("gems for Ruby #{ruby}", 2400, "script/install-gems", ruby) &&
+    gems = (everything? && BACKENDS_BETWEEN.key?(ruby)) ? "between" : "all"
+    step("gems for Ruby #{ruby}", 2400, "script/install-gems", ruby, gems) &&
       step("compile for Ruby #{ruby}", 900, *with(ruby), "rake", "--quiet", "compile") &&
       (ruby != FLOOR || compile_builds)
   end
@@ -232,19 +249,24 @@ class TestMatrix
       %w[simulation test:simulation]]
   end
 
-  def all_cells(rubies)
-    cells(rubies) + server_cells(rubies) + net_http_cells(rubies) + oldest_cells(rubies) + yjit_cells(rubies) +
-      build_cells(rubies)
+  # What runs once that Ruby is set up. Other builds and libraries of the oldest Ruby come behind the newest Ruby: a run
+  # that has too little time for all has then tested both.
+  def all_cells(ruby)
+    usable = cells(ruby).select { |cell| usable?(ruby, cell.backend) }
+    return usable unless everything?
+    return usable.tap { @later = build_cells + net_http_cells + oldest_cells } if ruby == FLOOR
+
+    usable += yjit_cells(ruby) + @later.slice!(0..)
+    (ruby == BESIDE_NEWER_SERVERS) ? usable + server_cells : usable
   end
 
-  def cells(rubies)
-    rubies.flat_map do |ruby|
-      files = files_for(ruby)
-      files = files.reject { |file| of(file).rubies == :newest } if beside_newest?(ruby, rubies)
-      once, each = files.partition { |file| once?(file) || (short? && ruby != rubies.first) }
-      usable = each.empty? ? [] : backends_for(ruby).select { |backend| usable?(ruby, backend) }
-      [*usable.map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }, Cell.new(ruby, nil, once)]
-    end.reject { |cell| cell.files.empty? }
+  # The longest first.
+  def cells(ruby)
+    files = files_for(ruby)
+    files = files.reject { |file| of(file).rubies == :newest } if beside_newest?(ruby)
+    once, each = files.partition { |file| once?(file) || (short? && ruby != rubies.first) }
+    on_backends = backends_for(ruby).map { |backend| Cell.new(ruby, backend, for_backend(ruby, backend, each)) }
+    [Cell.new(ruby, nil, once), *on_backends].reject { |cell| cell.files.empty? }
   end
 
   # On the backend that Heddle chooses, unless files and backends were both asked for by name.
@@ -254,7 +276,7 @@ class TestMatrix
     ONCE.include?(suite(file)) || of(file).one_backend?
   end
 
-  def beside_newest?(ruby, rubies) = ruby != NEWEST && rubies.include?(NEWEST) && @paths.empty?
+  def beside_newest?(ruby) = ruby != NEWEST && @paths.empty? && rubies.include?(NEWEST) && newest_here?
 
   # Everything that was asked for by name.
   def for_backend(ruby, backend, files)
@@ -269,13 +291,7 @@ class TestMatrix
     with_assertions ? files.reject { |file| ON_BUILDS.fetch("debug").include?(suite(file)) } : files
   end
 
-  # Only where no option limits what runs.
-  def server_cells(rubies)
-    return [] unless everything? && self.rubies.include?(BESIDE_NEWER_SERVERS)
-    unless rubies.include?(BESIDE_NEWER_SERVERS)
-      return not_beside_newer_servers("it comes with the chroot of Ruby #{BESIDE_NEWER_SERVERS}, which cannot be had")
-    end
-
+  def server_cells
     version, mariadb = IO.popen([*with(BESIDE_NEWER_SERVERS), "ruby", "-Ilab/lib", "-r", "heddle/lab", "-e",
       PRINT_VERSIONS], err: %i[child out], &:readlines).map(&:strip)
     own = Dir["/usr/lib/postgresql/*"].map { |folder| File.basename(folder).to_i }.max.to_i
@@ -293,9 +309,7 @@ class TestMatrix
     []
   end
 
-  # Only where no option limits what runs.
-  def net_http_cells(rubies)
-    return [] unless rubies.include?(ON_NEWEST_NET_HTTP) && everything?
+  def net_http_cells
     names = NEWEST_NET_HTTP.map { |name| GemVersions.named(name, "beside") }
     return [] unless step("the newest #{NEWEST_NET_HTTP.join(" and ")}", 600, *GEM_INSTALL, NET_HTTP_FOLDER, *names)
 
@@ -304,10 +318,7 @@ class TestMatrix
     [Cell.new(ON_NEWEST_NET_HTTP, nil, files, nil, libraries)]
   end
 
-  # Only where no option limits what runs.
-  def oldest_cells(rubies)
-    return [] unless rubies.include?(FLOOR) && everything?
-
+  def oldest_cells
     OLDEST.filter_map do |word, names|
       folder = "tmp/#{word.to_s.tr("_", "-")}"
       versions = names.map { |name| "#{name}:#{GemVersions.of("beside").fetch(name)}" }
@@ -321,22 +332,16 @@ class TestMatrix
     Dir["#{ROOT}/#{folder}/gems/#{name}-*/lib"].max_by { |path| Gem::Version.new(path[%r{-([\d.]+)/lib\z}, 1]) }
   end
 
-  # Only where no option limits what runs: on the newest Ruby that was built with it.
-  def yjit_cells(rubies)
-    return [] unless everything?
+  # On the first of the newer Rubies that was built with it.
+  def yjit_cells(ruby)
+    return [] if @with_yjit || !system("script/with-ruby", ruby, "ruby", "--yjit", "-e",
+      "exit(RubyVM::YJIT.enabled?)", %i[out err] => File::NULL)
 
-    newer = rubies & NEWER
-    found = newer.reverse.find { |ruby|
-      system("script/with-ruby", ruby, "ruby", "--yjit", "-e", "exit(RubyVM::YJIT.enabled?)", %i[out err] => File::NULL)
-    }
-    @summary.not_run("YJIT", "no Ruby of #{newer.join(", ")} was built with it") if newer.any? && !found
-    found ? [Cell.new(found, nil, files_also(:yjit), nil, nil, true)] : []
+    @with_yjit = ruby
+    [Cell.new(ruby, nil, files_also(:yjit), nil, nil, true)]
   end
 
-  # Only where no option limits what runs.
-  def build_cells(rubies)
-    return [] unless rubies.include?(FLOOR) && everything?
-
+  def build_cells
     @builds.map do |build|
       files = files_for(FLOOR).select do |file|
         ON_BUILDS.fetch(build).include?(suite(file)) && !of(file).except?(build.to_sym)
@@ -379,28 +384,32 @@ class TestMatrix
     # io_uring_setup, which has this number on every architecture, with a null pointer: EFAULT means that the kernel
     # has io_uring.
     probe = "begin; syscall(425, 1, 0); rescue SystemCallError => error; puts error.class; end"
-    refusal = IO.popen(["ruby", "-W0", "-e", probe], &:read).strip
+    refusal = IO.popen(["script/with-ruby", ruby, "ruby", "-W0", "-e", probe], &:read).strip
     return true if refusal == "Errno::EFAULT"
 
     @summary.not_run("Ruby #{ruby}, uring backend", "this kernel refuses io_uring (#{refusal})")
     false
   end
 
-  # Files that failed beside others run again alone, when the block has waited for whatever else runs.
-  def run_cells(cells, folder)
-    waiting = Queue.new(cells.each_with_index.to_a).close
-    again = {}
-    workers = Array.new(CELLS_AT_ONCE) do
-      Thread.new do
-        Thread.current.report_on_exception = false
-        while (cell, index = waiting.pop)
-          again[cell] = run_cell(cell, File.join(folder, "slots"), File.join(folder, "again-#{index}"))
+  # Yields a queue for the cells, which run from then on. Files that failed beside others run again alone when all
+  # cells are done, and the block too.
+  def run_cells
+    Dir.mktmpdir("heddle-test") do |folder|
+      waiting = Queue.new
+      again = {}
+      workers = Array.new(CELLS_AT_ONCE) do |worker|
+        Thread.new do
+          Thread.current.report_on_exception = false
+          while (cell = waiting.pop)
+            again[cell] = run_cell(cell, File.join(folder, "slots"), File.join(folder, "again-#{worker}"))
+          end
         end
       end
+      yield waiting
+      waiting.close
+      workers.each(&:join)
+      again.each { |cell, files| run_again(cell, files) }
     end
-    workers.each(&:join)
-    yield
-    cells.each { |cell| run_again(cell, again.fetch(cell)) }
   end
 
   # The files that failed.
@@ -408,7 +417,7 @@ class TestMatrix
     @steps.announce(cell.name) do
       run_driver(cell, cell.files, {"HEDDLE_TEST_SLOTS" => slots, "HEDDLE_TEST_AGAIN" => again})
     end
-    File.exist?(again) ? File.readlines(again, chomp: true) : []
+    File.exist?(again) ? File.readlines(again, chomp: true).tap { File.unlink(again) } : []
   end
 
   def run_again(cell, files)
@@ -420,7 +429,7 @@ class TestMatrix
   def run_driver(cell, arguments, environment)
     environment = {"HEDDLE_TEST_RECORD" => @record.path, "HEDDLE_BACKEND" => cell.backend,
                    "HEDDLE_NATIVE_DIR" => native_dir(cell),
-                   "HEDDLE_TEST_LIBRARIES" => cell.versions, **environment}
+                   "HEDDLE_TEST_LIBRARIES" => cell.versions, "HEDDLE_TEST_UNTIL" => @until&.to_s, **environment}
     status = @steps.run(cell.name, CELL_SECONDS, *with(cell.ruby, libraries: cell.libraries, yjit: cell.yjit), "ruby",
       "test/support/driver.rb", *arguments,
       environment: environment)
@@ -445,11 +454,9 @@ class TestMatrix
   end
 
   # What --newest has found.
-  def tell_changes(rubies)
-    rubies.each do |ruby|
-      found = GemVersions.locked("tmp/newest/#{ruby}/Gemfile.lock")
-      GemVersions.changes(GemVersions.of(ruby), found).each { |change| @summary.newer("Ruby #{ruby}: #{change}") }
-    end
+  def tell_changes(ruby)
+    found = GemVersions.locked("tmp/newest/#{ruby}/Gemfile.lock")
+    GemVersions.changes(GemVersions.of(ruby), found).each { |change| @summary.newer("Ruby #{ruby}: #{change}") }
   end
 
   # Variables for Ruby come after with-ruby, which removes those that are meant for the machine's own Ruby.

@@ -57,7 +57,7 @@ module MemcachedHelpers
   end
 
   def client_of(*servers, **options)
-    Heddle::Memcached.new(servers, timeout: 10, **options).tap { |cache| @clients << cache }
+    Heddle::Memcached.new(servers, timeout: stretched(10), **options).tap { |cache| @clients << cache }
   end
 
   # The connections to a client's servers: [all, idle].

@@ -3,6 +3,7 @@
 require "rbconfig"
 require "tempfile"
 require_relative "../../lib/heddle/core/clock"
+require_relative "slowness"
 
 # The models of test/simulation in a tree, run again and again, each time with other seeds.
 class Models
@@ -61,7 +62,7 @@ class Models
 
   # @return [Process::Status, nil] nil: it had to be killed
   def wait(pid)
-    late = now + RUN_SECONDS
+    late = now + Slowness.stretch(RUN_SECONDS)
     until (ended = Process.wait2(pid, Process::WNOHANG))
       sleep 0.02
       next if now < late

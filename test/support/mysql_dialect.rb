@@ -11,6 +11,12 @@ module MySQLDialect
       "select /*+ set_var(cte_max_recursion_depth=1000000) */ seq from counted"
   end
 
+  # Without a strict mode: the table has the statements of all sessions, as text, and another's may hold any bytes.
+  def sleepers(db)
+    db.query_value("select /*+ set_var(sql_mode='') */ count(*) from information_schema.processlist " \
+      "where state = 'User sleep'")
+  end
+
   def database_type = :mysql
 
   # It describes a ? as text, whatever is bound.

@@ -18,17 +18,17 @@ module ODBCContract
     end
   end
 
-  def connect(**options) = Heddle::DB.connect(address, timeout: 20, **options)
+  def connect(**options) = Heddle::DB.connect(address, timeout: stretched(20), **options)
 
   # Yields a connection to another source.
   def with(address, **options)
-    db = Heddle::DB.connect(address, timeout: 20, **options)
+    db = Heddle::DB.connect(address, timeout: stretched(20), **options)
     yield db
   ensure
     db&.close
   end
 
-  def pool(**options) = Heddle::DB::Pool.new(address, timeout: 20, **options)
+  def pool(**options) = Heddle::DB::Pool.new(address, timeout: stretched(20), **options)
 
   # @return [String] the address of a source, see ODBCSources.add
   def source(name, driver, **settings)

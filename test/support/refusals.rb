@@ -54,7 +54,8 @@ module Refusals
       name, version = compiler
       return unless name
 
-      folder = File.join(FOLDER, Digest::SHA256.hexdigest([version, *options, File.read(source)].join("\0"))[0, 16])
+      made_of = [RUBY_PLATFORM, version, *options, File.read(source)]
+      folder = File.join(FOLDER, Digest::SHA256.hexdigest(made_of.join("\0"))[0, 16])
       path = File.join(folder, File.basename(source, ".c"))
       compile([name, *options, source], path) unless File.exist?(path)
       path

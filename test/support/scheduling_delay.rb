@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../lib/heddle/core/clock"
+require_relative "slowness"
 
 # How long the threads of a process, and of the processes that it has started, were ready to run while other threads had
 # the processors: the part of a measured time that comes from the machine's load, and not from the code under test. A
@@ -28,14 +29,14 @@ module SchedulingDelay
   end
   private_class_method :add
 
-  # A limit for what another process does, without its scheduling delay.
+  # A limit for what another process does, without its scheduling delay, stretched by the machine's slowness.
   class Limit
     include Heddle::Clock
 
     def initialize(seconds, pid)
       @pid = pid
       @before = SchedulingDelay.by_thread(pid)
-      @ends = now + seconds
+      @ends = now + Slowness.stretch(seconds)
     end
 
     def passed? = now > @ends && now > @ends + SchedulingDelay.since(@before, @pid)

@@ -3,6 +3,7 @@
 require "socket"
 require "openssl"
 require "support/certificates"
+require "support/slowness"
 
 # An HTTP server that sends a script byte by byte, and ends connections as the script says. A script is one Array a
 # connection, of replies; a reply is {pieces: [String], ending: nil, :close or :reset}. A connection without a script
@@ -43,7 +44,7 @@ class ScriptedHTTPServer
 
   # Waits until the server has finished what it began.
   def settle
-    @lock.synchronize { @connections.dup }.each { |thread, _| thread.join(5) }
+    @lock.synchronize { @connections.dup }.each { |thread, _| thread.join(Slowness.stretch(5)) }
     received
   end
 
@@ -53,7 +54,7 @@ class ScriptedHTTPServer
 
   # Waits until the server has sent all that comes before the next request.
   def quiet
-    limit = now + 5
+    limit = now + Slowness.stretch(5)
     until @lock.synchronize { @connections.all? { |thread, _| thread[:quiet] || !thread.alive? } }
       raise "the scripted server is not done" if now > limit
       sleep(PAUSE)

@@ -60,6 +60,6 @@ module SQLiteHelpers
   def suited(options)
     init = [Sleeping.method(:define), *options[:init]]
     options = options.merge(database: File.join(@folder, options[:database]), create: false) if options[:database]
-    {timeout: 20, statement_cache: :transaction}.merge(options, init: init)
+    {timeout: Slowness.stretch(20), statement_cache: :transaction}.merge(options, init: init)
   end
 end

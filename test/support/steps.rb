@@ -4,6 +4,7 @@ require "fileutils"
 require "io/wait"
 require "json"
 require_relative "../../lib/heddle/core/clock"
+require_relative "slowness"
 
 # The steps of bin/test: commands with a limit, each announced with its number, the time so far and the time that it
 # took last time. What a command prints appears at once; a command that is silent for QUIET seconds is named.
@@ -11,17 +12,13 @@ class TestSteps
   include Heddle::Clock
 
   QUIET = 15
-  # A factor for all limits, for slow machines.
-  PATIENCE = Float(ENV.fetch("HEDDLE_TEST_PATIENCE", "1"))
-  MORE = "HEDDLE_TEST_PATIENCE=#{(PATIENCE * 3).round} bin/test triples all limits"
+  MORE = "HEDDLE_TEST_SLOWNESS=#{(Slowness::FACTOR * 3).round} bin/test triples all limits"
   TIMES = File.join(ENV.fetch("XDG_CACHE_HOME") { File.join(Dir.home, ".cache") }, "heddle", "times.json")
 
   # @param names [Array<String>] of the steps that are known beforehand
-  # @param patience [Numeric] what limits are multiplied by
-  def initialize(names, quiet: QUIET, patience: PATIENCE, out: $stdout)
+  def initialize(names, quiet: QUIET, out: $stdout)
     @expected = names
     @quiet = quiet
-    @patience = patience
     @out = out
     @begun = []
     @started = now
@@ -46,10 +43,10 @@ class TestSteps
 
   # Runs a command.
   #
-  # @param seconds [Numeric] the limit, for a patience of 1
+  # @param seconds [Numeric] the limit, stretched by the machine's slowness
   # @return [Process::Status]
   def run(name, seconds, *command, environment: {})
-    limit = (seconds * @patience).ceil
+    limit = Slowness.stretch(seconds).ceil
     reader, writer = IO.pipe
     pid = Process.spawn(environment, "timeout", "--kill-after=10", limit.to_s, *command,
       in: File::NULL, out: writer, err: writer)

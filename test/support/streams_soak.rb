@@ -3,6 +3,7 @@
 require "bundler/setup"
 require "heddle"
 require_relative "puma_process"
+require_relative "slowness"
 
 # Thousands of open streams of events in one process of Puma with plugin :heddle: what each of them takes of memory, and
 # what they cost another page, beside the same server without streams. Then all clients leave.
@@ -224,7 +225,7 @@ class StreamsSoak
 
   # @return [Array<Float>] when streams ended
   def endings(server, count)
-    limit = now + 10
+    limit = now + Slowness.stretch(10)
     until (ended = server.get("/endings").body.split).size >= count
       abort("#{ended.size} streams have ended, not #{count}") if now > limit
     end

@@ -46,6 +46,7 @@ class TestSummary
     list("Skipped", skipped)
     list("Other versions than the tested ones", @newer)
     list("Not run on this machine", @not_run.map { |name, reason| "#{name}: #{reason}" })
+    list("Not run, for the time that was given had ended", left)
     list("Most CPU time", costliest)
     list("Checks", @checks.map { |name, passed, took| "#{passed ? "passed" : "FAILED"}  #{name} (#{took.round} s)" })
     list("Failed beside others, and was run again alone", again)
@@ -61,20 +62,22 @@ class TestSummary
     @rows ||= File.readlines(@record).map { |line| JSON.parse(line) }
   end
 
+  def of_type(type) = rows.select { |row| row["type"] == type }
+
   def classes
-    @classes ||= rows.select { |row| row["type"] == "class" }
+    @classes ||= of_type("class")
   end
 
   # Files that did not end normally. Their processes may have left results unrecorded.
   def lost
-    @lost ||= rows.select { |row| row["type"] == "file" && !%w[passed failed].include?(row["outcome"]) }
+    @lost ||= of_type("file").reject { |row| %w[passed failed].include?(row["outcome"]) }
   end
 
   def totals
     @totals ||= count(classes, lost).tap do |total|
       total["failures"] += @checks.count { |_, passed, _| !passed }
       total["errors"] += @broken.size
-      total["skips"] += @not_run.size
+      total["skips"] += @not_run.size + of_type("left").size
     end
   end
 
@@ -127,21 +130,29 @@ class TestSummary
   end
 
   def failed
-    rows.select { |row| row["type"] == "file" && row["outcome"] != "passed" }.map { |row|
+    of_type("file").reject { |row| row["outcome"] == "passed" }.map { |row|
       "#{row["file"]} (#{where(row).join(" ")}): #{[row["outcome"], row["message"]].compact.join(", ")}"
     } + @broken.map { |name, reason| "#{name}: #{reason}" }
   end
 
   def again
-    rows.select { |row| row["type"] == "again" }.map do |row|
-      last = rows.find { |other| other["type"] == "file" && other["file"] == row["file"] && where(other) == where(row) }
+    of_type("again").map do |row|
+      last = of_type("file").find { |other| other["file"] == row["file"] && where(other) == where(row) }
       "#{row["file"]} (#{where(row).join(" ")}): #{last ? last["outcome"] : "lost"}"
+    end
+  end
+
+  # A line for each place.
+  def left
+    of_type("left").group_by { |row| where(row) }.map do |place, members|
+      suites = members.map { |row| self.class.suite(row["file"]) }.uniq
+      "#{place.join(" ")}: #{members.size} files (#{suites.join(", ")})"
     end
   end
 
   # CPU time bounds how soon bin/test can end: the tests wait beside each other, but compute one after another.
   def costliest(count = 15)
-    files = rows.select { |row| row["type"] == "file" }
+    files = of_type("file")
     all = files.sum { |row| row["cpu"] }
     files.max_by(count) { |row| row["cpu"] }.map { |row|
       format("%6.1f s  %s (%s)", row["cpu"], row["file"], where(row).join(" "))

@@ -1,15 +1,16 @@
 # frozen_string_literal: true
 
-# The versions of gems that the tests stand on: in gem_versions/ a file for each Ruby, with all gems of its bundle, and
-# one for gems that some tests take besides. Without them, somebody else's release could turn the tests red. Bundler's
-# own lock files do not serve here, since no one lock suits every Ruby. `bin/test --newest` takes the newest versions
-# instead, and `rake versions` adopts those that the bundles of this checkout have.
+# The versions of gems that the tests stand on: in gem_versions/ a file for each Ruby, with all gems of its bundle, one
+# for each with those of test/compatibility/Gemfile, and one for gems that some tests take besides. Without them,
+# somebody else's release could turn the tests red. Bundler's own lock files do not serve here, since no one lock suits
+# every Ruby. `bin/test --newest` takes the newest versions instead, and `rake versions` adopts those that the bundles
+# of this checkout have.
 module GemVersions
   FOLDER = File.expand_path("gem_versions", __dir__)
 
   module_function
 
-  # @param set [String] "3.1" and the like, or "beside"
+  # @param set [String] "3.1" and the like, "compatibility-3.1" and the like, or "beside"
   # @return [Hash{String => String}] versions by name; empty for a Ruby without a file
   def of(set)
     path = File.join(FOLDER, "#{set}.txt")

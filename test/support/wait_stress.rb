@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "monitor"
+require_relative "slowness"
 require_relative "wait_stress/contended"
 require_relative "wait_stress/watch"
 
@@ -43,7 +44,7 @@ class WaitStress
     @seed = seed
     @scheduler = scheduler
     @interrupted = interrupted
-    @watch = Watch.new(PATIENCE)
+    @watch = Watch.new(Slowness.stretch(PATIENCE))
   end
 
   # @return [Array<String>] workers that waited without a cause, and where
@@ -129,7 +130,7 @@ class WaitStress
 
   # Returns the workers that still wait without a cause.
   def finish(place, tasks, threads)
-    last = now + 5 * PATIENCE
+    last = now + Slowness.stretch(5 * PATIENCE)
     until tasks.all?(&:ended?) && threads.none?(&:alive?)
       place.finish
       return @watch.late.tap { tasks.each(&:cancel) } if now > last

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "scheduling_delay"
+require_relative "slowness"
 
 # A hard deadline for every test, enforced by another process: a test may hang in C with the GVL held, where no thread
 # of its own process could end it; and a thread for that would keep Ruby's own deadlock check from firing. Time for
@@ -9,8 +10,8 @@ require_relative "scheduling_delay"
 # A late process is asked for the backtraces of its threads and fibers (SIGUSR2). If it cannot answer it gets SIGSEGV,
 # which Ruby answers with its report of the C stack, and at last SIGKILL.
 module Watchdog
-  SECONDS = Float(ENV.fetch("HEDDLE_TEST_TIMEOUT", 60))
-  GRACE = 4
+  SECONDS = 60
+  GRACE = Slowness.stretch(4)
   LEAST_DELAY = 0.1
 
   class << self
@@ -75,7 +76,7 @@ module Watchdog
       $stderr.syswrite("\nwatchdog: #{message}\n")
       %w[USR2 SEGV KILL].each do |signal|
         Process.kill(signal, @pid)
-        (GRACE * 20).times do
+        (GRACE * 20).round.times do
           sleep 0.05
           Process.kill(0, @pid)
         end
@@ -107,7 +108,7 @@ module Watchdog
     end
 
     def run
-      Watchdog.watch("#{self.class}##{name}", self.class.hard_deadline) { super }
+      Watchdog.watch("#{self.class}##{name}", Slowness.stretch(self.class.hard_deadline)) { super }
     end
 
     module ClassMethods

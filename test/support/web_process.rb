@@ -61,7 +61,7 @@ class WebProcess
   # @return [Net::HTTPResponse]
   def request(request)
     options = {use_ssl: @scheme == "https", verify_mode: OpenSSL::SSL::VERIFY_NONE, max_retries: 0,
-               read_timeout: PATIENCE}
+               read_timeout: Slowness.stretch(PATIENCE)}
     Net::HTTP.start("127.0.0.1", @port, **options) { |http| http.request(request) }
   end
 

@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "unmodified/unmodified_test_case"
+require "support/keeping_server"
 require "net/http"
 
 class UnmodifiedNetHTTPTest < UnmodifiedTestCase
@@ -24,6 +25,27 @@ class UnmodifiedNetHTTPTest < UnmodifiedTestCase
     assert_at_once(host, each: 0.6, under: 1.8, expected: expected) do
       Net::HTTP.start(@address.host, @address.port) { |http| Array.new(3) { http.get("/200").code } }
     end
+  end
+
+  # If this fails, Net::HTTP closes a session that a cancel has left: doc/limits.md need no longer say otherwise.
+  def test_after_a_cancel_an_open_session_gives_the_next_request_the_wrong_answer
+    answers = Thread::Queue.new
+    server = KeepingServer.new do |request|
+      answers.pop if request.path == "/cancelled"
+      "HTTP/1.1 200 OK\r\nContent-Length: #{request.path.size}\r\n\r\n#{request.path}"
+    end
+    Heddle.run do
+      Net::HTTP.start("127.0.0.1", server.port) do |http|
+        task = Heddle.spawn { http.get("/cancelled") }
+        wait_until { server.requests.any? }
+        task.cancel
+        task.wait
+        answers << :now
+        assert_equal "/cancelled", http.get("/next").body
+      end
+    end
+  ensure
+    server.close
   end
 
   private

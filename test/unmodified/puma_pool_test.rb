@@ -124,6 +124,15 @@ class PumaPoolTest < Minitest::Test
     end
   end
 
+  # Without a locale, Ruby takes the path of the program for US-ASCII.
+  def test_an_error_of_a_thread_is_printed_whatever_its_encodings
+    error = RuntimeError.new("größer")
+    error.set_backtrace(["/größe.rb:1", "/größe.rb:2"].map { |line| line.dup.force_encoding(Encoding::US_ASCII) })
+    said = stderr_of { with_pool { |pool| pool.thread_failed(error) } }.dup.force_encoding(Encoding::UTF_8)
+    assert_match(/\Aheddle: the requests of a thread were cancelled: .*größer/, said)
+    assert_match(%r{from /größe\.rb:2\n}, said)
+  end
+
   private
 
   def compute(seconds)

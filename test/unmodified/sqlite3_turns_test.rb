@@ -169,7 +169,7 @@ class SQLite3TurnsTest < UnmodifiedTestCase
     thread = Thread.new { Heddle.run { Heddle.spawn { @db.execute(ENDLESS) }.value } }
     wait_until { suspended? }
     thread.kill
-    assert thread.join(5)
+    assert thread.join(stretched(5))
     assert_equal [[7]], @db.execute("select 7")
     thread = Thread.new { Heddle.run { @db.execute(ENDLESS) } }
     thread.report_on_exception = false

@@ -14,6 +14,7 @@ $INCFLAGS.gsub!("-I$(arch_hdrdir)", "-isystem $(arch_hdrdir)")
 $INCFLAGS.gsub!("-I$(hdrdir)/ruby/backward", "-isystem $(hdrdir)/ruby/backward")
 $warnflags = $warnflags.to_s.gsub(/-Wdeclaration-after-statement|-Wunused-parameter|-Wno-unused-parameter/, "")
 
+append_ldflags("-Wl,-z,now") # as in heddle's extconf.rb
 pkg_config("odbc")
 abort "heddle-odbc needs POSIX threads" unless have_library("pthread", "pthread_create", "pthread.h")
 unless have_header("sqlext.h") && have_library("odbc", "SQLDriverConnectW", %w[sqlext.h sqlucode.h])
@@ -21,10 +22,14 @@ unless have_header("sqlext.h") && have_library("odbc", "SQLDriverConnectW", %w[s
     "unixODBC-devel (Fedora) or unixodbc (Homebrew), then install the gem again"
 end
 # For builds that look for mistakes, as those of heddle itself.
-if ENV["HEDDLE_SANITIZE"] == "1"
-  $CFLAGS << " -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g"
-  $CFLAGS << " --param asan-stack=0" # a raise leaves the red zones of a fiber's stack
-  $DLDFLAGS << " -fsanitize=address,undefined"
+if (sanitizers = ENV["HEDDLE_SANITIZE"])
+  $CFLAGS << " -fsanitize=#{sanitizers} -fno-omit-frame-pointer -O1 -g"
+  $CFLAGS << if sanitizers == "thread"
+    " --param tsan-instrument-func-entry-exit=0"
+  else
+    " -fno-sanitize-recover=undefined --param asan-stack=0"
+  end
+  $DLDFLAGS << " -fsanitize=#{sanitizers}"
   $DLDFLAGS.gsub!("-Wl,-z,defs", "") # the sanitizers' symbols come from libraries that are loaded before
 end
 if ENV["HEDDLE_COVERAGE"] == "1"

@@ -53,11 +53,18 @@ module ApiFuzz
     def living?(actor) = @living.key?(actor)
 
     # An error that left an actor may be raised in whatever asks for the actor's value.
-    def left(error) = @errors[error] = true
+    def left(error)
+      @errors[error] = true
+      left(error.cause) if error.cause
+    end
 
-    # A deadline raises, as its block ends, an error that points to its first wait; the last one is the cause.
+    # A deadline raises, as its block ends, an error with the place of the first wait that failed, which may be a
+    # task's; the last one is the cause.
     def left?(error)
-      @errors.key?(error) || (error.is_a?(Heddle::DeadlineExceeded) && !error.cause.nil? && left?(error.cause))
+      return true if @errors.key?(error)
+      return false unless error.is_a?(Heddle::DeadlineExceeded)
+
+      left?(error.cause) || @errors.any? { |known, _| known.backtrace == error.backtrace }
     end
 
     def somebody(random) = @living.keys.sample(random: random)

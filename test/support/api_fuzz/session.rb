@@ -2,6 +2,7 @@
 
 require "heddle"
 require "stringio"
+require_relative "../slowness"
 require_relative "actor"
 require_relative "round"
 require_relative "watch"
@@ -85,7 +86,7 @@ module ApiFuzz
 
     # Threads of Heddle.offload and of deadlines end one or two seconds after their last use.
     def settle
-      deadline = now + 8
+      deadline = now + Slowness.stretch(8)
       sleep 0.05 until strangers.empty? || now > deadline
       3.times { GC.start }
     end

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../slowness"
+
 module ApiFuzz
   # Runs the program in a child with a hard deadline: a program that hangs may hold the GVL, and then none of its
   # threads could end it. A late child is asked for its backtraces (SIGUSR2), then for Ruby's report of the C stack
@@ -9,7 +11,7 @@ module ApiFuzz
 
     def initialize(program, seconds:, patience:)
       @program = program
-      @limit = seconds + patience
+      @limit = seconds + Slowness.stretch(patience)
     end
 
     # @return [Boolean] whether all invariants held

@@ -93,7 +93,7 @@ module ClientFuzz
 
     def verify_memcached(session)
       @memcached.instance_variable_get(:@servers).each do |server|
-        limit = now + 3
+        limit = now + Slowness.stretch(3)
         sleep(0.01) until server.open_connections == server.idle_connections || now > limit
         open, idle = server.open_connections, server.idle_connections
         session.fault("memcached: #{open} connections are open, #{idle} idle") unless open == idle
@@ -108,7 +108,7 @@ module ClientFuzz
 
     # While a server is taken for down, one request at a time may try it.
     def reach_memcached(session)
-      limit = now + 3
+      limit = now + Slowness.stretch(3)
       begin
         @memcached.set("at rest", "")
       rescue Heddle::Memcached::NoServerAvailable => error
@@ -155,7 +155,7 @@ module ClientFuzz
       return unless @admin
 
       most = Clients::SIZE * 5 + 5 + 3 + Clients::SHARED[:size]
-      limit = now + 5
+      limit = now + Slowness.stretch(5)
       sleep(0.05) until (ids = connections).size <= most || now > limit
       session.fault("#{ids.size} connections of the server's: #{ids}") if ids.size > most
     end

@@ -6,6 +6,7 @@ require "heddle/db/mysql"
 require "heddle/memcached"
 require "heddle/net_http"
 require "heddle/timeout"
+require_relative "../slowness"
 require_relative "servers"
 require_relative "clients"
 require_relative "actor"
@@ -200,7 +201,7 @@ module ClientFuzz
     end
 
     def check_descriptors
-      limit = now + 8
+      limit = now + Slowness.stretch(8)
       sleep(0.1) until (left = descriptors - @descriptors) <= SPARE_DESCRIPTORS || now > limit
       fault("#{left} descriptors are left: #{kinds}") if left > SPARE_DESCRIPTORS
     end
