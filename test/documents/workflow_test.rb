@@ -44,6 +44,15 @@ class WorkflowTest < Minitest::Test
   end
 
   # Whoever may move an action's tag could do all that the job may.
+  # In the version that the tests stand on: a newer one may want a newer Ruby than the job has.
+  def test_gems
+    texts = WORKFLOWS.keys.map { |name| File.read("#{ROOT}/.github/workflows/#{name}") }
+    named = texts.join.scan(/gem install ([^\s]+)/).flatten.uniq
+    tested = GemVersions.of(TestMatrix::FLOOR).merge(GemVersions.of("beside"))
+    refute_empty named
+    named.each { |gem| assert_equal gem, [gem[/[^:]+/], tested[gem[/[^:]+/]]].join(":") }
+  end
+
   def test_actions_of_jobs_that_may_do_more_than_read
     used = jobs.select { |job| job["permissions"] }.flat_map { |job| job["steps"].filter_map { |step| step["uses"] } }
     refute_empty used
