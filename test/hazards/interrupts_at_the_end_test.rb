@@ -207,14 +207,19 @@ class InterruptsAtTheEndTest < Minitest::Test
   # A run of two tasks, each of which calls the block in its `ensure`, in a thread that is interrupted INTERRUPTS times
   # meanwhile. Returns how many of the tasks came to their end.
   def tasks_that_end_under(interrupt)
-    begun, finish, ended = Array.new(3) { Thread::Queue.new }
+    started, begun, finish, ended = Array.new(4) { Thread::Queue.new }
     thread = in_background do
       Heddle.run do
-        2.times { Heddle.spawn { clean_up_late { (begun << true) && yield(finish) && (ended << true) } } }
+        2.times do
+          Heddle.spawn do
+            started << true
+            clean_up_late { (begun << true) && yield(finish) && (ended << true) }
+          end
+        end
         sleep
       end
     end
-    wait_until { thread.stop? }
+    wait_until { started.size == 2 && thread.stop? }
     INTERRUPTS.times do
       interrupt.call(thread)
       wait_until { !thread.pending_interrupt? }
