@@ -22,7 +22,7 @@ static void own_numbers(void)
     forks = fork_count();
 }
 
-static void allocate_times(struct loop *loop)
+void measuring_allocate(struct loop *loop)
 {
     if (loop->times) return;
     loop->times = calloc(1, sizeof(*loop->times));
@@ -41,20 +41,14 @@ static void set_bits(struct loop *loop, unsigned bits, bool on)
 
 void measuring_set_one(struct loop *loop, unsigned bits, bool on)
 {
-    if (on && bits & MEASURE_TIMES) allocate_times(loop);
+    if (on && bits & MEASURE_TIMES) measuring_allocate(loop);
     set_bits(loop, bits, on);
 }
 
-void measuring_set(unsigned bits, bool on)
+void measuring_want(unsigned bits, bool on)
 {
     own_numbers();
-    if (on && bits & MEASURE_TIMES) {
-        for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
-            allocate_times(loop);
-    }
     wanted = on ? wanted | bits : wanted & ~bits;
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
-        set_bits(loop, bits, on);
 }
 
 unsigned measuring_bits(void)
@@ -66,7 +60,7 @@ unsigned measuring_bits(void)
 void measuring_enter(struct loop *loop)
 {
     own_numbers();
-    if (wanted & MEASURE_TIMES) allocate_times(loop);
+    if (wanted & MEASURE_TIMES) measuring_allocate(loop);
     if (wanted) set_bits(loop, wanted, true);
 }
 
@@ -122,18 +116,18 @@ void measuring_discard(struct loop *loop)
     loop->turn = (struct loop_turn){0};
 }
 
-void measuring_sum(struct loop_statistics *statistics, struct loop_times *times)
+void measuring_past(struct loop_statistics *statistics, struct loop_times *times)
 {
     own_numbers();
     *statistics = past;
-    if (times) {
-        memset(times, 0, sizeof(*times));
-        merge_times(times, &past_times);
-    }
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
-        add_statistics(statistics, loop);
-        if (times && loop->times) merge_times(times, loop->times);
-    }
+    memset(times, 0, sizeof(*times));
+    merge_times(times, &past_times);
+}
+
+void measuring_add(const struct loop *loop, struct loop_statistics *statistics, struct loop_times *times)
+{
+    add_statistics(statistics, loop);
+    if (loop->times) merge_times(times, loop->times);
 }
 
 // ---- turns

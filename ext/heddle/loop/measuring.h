@@ -31,14 +31,14 @@ struct loop_times {
     struct histogram wait[WAIT_KINDS]; // from parking until the fiber was ready, by what it waited for
 };
 
-// Sets or clears the bits in all loops of this process, and in those that start later. Raises NoMemoryError before
-// anything has changed.
-void measuring_set(unsigned bits, bool on);
-
-// Returns the bits that are set for the whole process.
+// The bits of the whole process, which loops that start from now on will have. See all_loops.h.
+void measuring_want(unsigned bits, bool on);
 unsigned measuring_bits(void);
 
-// Sets or clears the bits in one loop.
+// Allocates loop->times. Raises NoMemoryError.
+void measuring_allocate(struct loop *loop);
+
+// Sets or clears the bits in one loop. Raises NoMemoryError before anything has changed.
 void measuring_set_one(struct loop *loop, unsigned bits, bool on);
 
 // A loop starts, ends (its numbers stay in those of the process), or is freed. Starting may raise NoMemoryError.
@@ -49,9 +49,10 @@ void measuring_free(struct loop *loop);
 // In a child of fork: the loop has counted nothing.
 void measuring_discard(struct loop *loop);
 
-// Adds up what all loops of this process have counted, also those that have closed. `times`: or NULL.
+// What loops of this process had counted when they closed, and adding what one has counted until now.
 struct loop_statistics;
-void measuring_sum(struct loop_statistics *statistics, struct loop_times *times);
+void measuring_past(struct loop_statistics *statistics, struct loop_times *times);
+void measuring_add(const struct loop *loop, struct loop_statistics *statistics, struct loop_times *times);
 
 // ---- called by the loop. None of these raises or runs Ruby code.
 

@@ -274,6 +274,7 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     bool reported = unasked(task, status), later = reported && can_wait(task);
     int state = reported && !later ? report(task) : 0;
     task_become(task, status);
+    if (task->owner.loop) task->owner.loop->statistics.ended[status - TASK_COMPLETED]++;
     task->block = Qnil;
     task->storage = Qnil;
     unlist(task);
