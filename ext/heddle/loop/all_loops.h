@@ -8,6 +8,13 @@
 // before anything has changed.
 void all_loops_measure(unsigned bits, bool on);
 
+// All loops write into the trace from now on, also those that start later. May raise NoMemoryError; then none does.
+struct trace;
+void all_loops_trace(struct trace *trace);
+
+// The loops put what still waits into the trace, and no longer know it.
+void all_loops_trace_end(void);
+
 // Adds up what all loops of this process have counted, also those that have closed: no number ever falls.
 void all_loops_sum(struct loop_statistics *statistics, struct loop_times *times);
 

@@ -1,6 +1,7 @@
 #include "loop/measuring.h"
 
 #include "loop/loop.h"
+#include "loop/trace.h"
 #include "os/fork.h"
 
 #include <stdlib.h>
@@ -61,6 +62,11 @@ void measuring_enter(struct loop *loop)
 {
     own_numbers();
     if (wanted & MEASURE_TIMES) measuring_allocate(loop);
+    if (wanted & MEASURE_TRACE) {
+        VALUE name = trace_thread_name(rb_thread_current()); // the trace may end meanwhile
+        trace_attach(loop);
+        trace_name_thread(loop, name);
+    }
     if (wanted) set_bits(loop, wanted, true);
 }
 
@@ -99,6 +105,7 @@ void measuring_leave(struct loop *loop)
     add_statistics(&past, loop);
     if (loop->times) merge_times(&past_times, loop->times);
     loop->measuring = 0;
+    loop->trace = NULL;
 }
 
 void measuring_free(struct loop *loop)
@@ -113,6 +120,7 @@ void measuring_discard(struct loop *loop)
     loop->poller.system_calls = 0;
     if (loop->times) memset(loop->times, 0, sizeof(*loop->times));
     loop->measuring &= ~(unsigned)MEASURE_TRACE;
+    loop->trace = NULL;
     loop->turn = (struct loop_turn){0};
 }
 
@@ -132,6 +140,11 @@ void measuring_add(const struct loop *loop, struct loop_statistics *statistics, 
 
 // ---- turns
 
+static void trace(struct loop *loop, const struct trace_event *event)
+{
+    trace_put(loop->trace, event, NULL, 0);
+}
+
 // Code outside of any task may run for as long as it likes while no fiber waits for anything.
 static bool outside(const struct loop *loop)
 {
@@ -144,7 +157,11 @@ static void turn_end(struct loop *loop, deadline_t now)
     bool began = loop->turn.began;
     loop->turn.began = 0;
     loop->turn.now = now;
-    if (!began || outside(loop)) return;
+    if (!began) return;
+    if (loop->trace)
+        trace(loop,
+              &(struct trace_event){.at = now - run, .kind = TRACE_TURN, .task = loop->turn.number, .first = run});
+    if (outside(loop)) return;
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
 }
@@ -166,11 +183,27 @@ void measure_park(struct loop *loop, struct loop_wait *wait)
 
 void measure_ready(struct loop *loop, struct loop_wait *wait)
 {
-    (void)loop;
     if (wait->kind == WAIT_YIELD) return; // measure_park is about to come
     deadline_t now = deadline_now();
     // A timer was due when the fiber should have run: that it was looked at late is the loop's lag.
     wait->ready = wait->timed_out && wait->timer.at < now ? wait->timer.at : now;
+    if (!loop->trace || !wait->measured) return;
+    trace(loop, &(struct trace_event){.at = now,
+                                      .kind = TRACE_WAKE,
+                                      .task = wait->owner->number,
+                                      .first = wait->since,
+                                      .second = loop->turn.began ? loop->turn.number : 0});
+}
+
+void measure_trace_wait(struct loop *loop, const struct loop_wait *wait, deadline_t now)
+{
+    trace(loop, &(struct trace_event){.at = now,
+                                      .kind = TRACE_WAIT,
+                                      .what = wait->kind,
+                                      .task = wait->owner->number,
+                                      .first = wait->since,
+                                      .second = (uint64_t)wait->ready,
+                                      .descriptor = wait->descriptor});
 }
 
 void measure_resume(struct loop *loop, struct loop_wait *wait)
@@ -182,6 +215,7 @@ void measure_resume(struct loop *loop, struct loop_wait *wait)
         if (wait->kind != WAIT_YIELD && wait->kind != WAIT_IDLE)
             histogram_add(&loop->times->wait[wait->kind], (wait->ready ? wait->ready : now) - wait->since);
     }
+    if (wait->measured && loop->trace && wait->kind != WAIT_IDLE) measure_trace_wait(loop, wait, now);
     wait->measured = false;
     turn_begin(loop, wait->owner->number);
 }
@@ -205,9 +239,10 @@ void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
     if (loop->turn.began) turn_end(loop, before);
 }
 
-void measure_polled(struct loop *loop, deadline_t before, deadline_t after)
+void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool slept)
 {
-    (void)before;
+    if (loop->trace)
+        trace(loop, &(struct trace_event){.at = before, .kind = TRACE_POLL, .first = after - before, .what = slept});
     loop->turn.began = 0;
     loop->turn.now = after;
 }

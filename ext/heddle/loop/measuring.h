@@ -68,12 +68,15 @@ void measure_resume(struct loop *loop, struct loop_wait *wait);
 // The same, if an exception or a fiber's end has led there in the middle of a switch.
 void measure_thrown(struct loop *loop, struct loop_wait *wait);
 
+// Puts the wait into the loop's trace, as one that lasted until now.
+void measure_trace_wait(struct loop *loop, const struct loop_wait *wait, deadline_t now);
+
 // Another owner's code begins on the running fiber, or on one that is about to run for the first time.
 void measure_start(struct loop *loop);
 
 // Around a poll; `sleeps`: it may sleep. Between these calls no fiber runs.
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps);
-void measure_polled(struct loop *loop, deadline_t before, deadline_t after);
+void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool slept);
 
 // Ruby code that belongs to no task, as a trap handler's, or another thread has run in the middle of a switch.
 void measure_interrupted(struct loop *loop);
