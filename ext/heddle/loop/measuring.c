@@ -145,13 +145,17 @@ static void trace(struct loop *loop, const struct trace_event *event)
     trace_put(loop->trace, event, NULL, 0);
 }
 
-// Code outside of any task may run for as long as it likes while no fiber waits for anything.
-static bool outside(const struct loop *loop)
+// Code outside of any task may run for as long as it likes while no other fiber waits for something. `parks`: its own
+// wait, which is counted already, or NULL.
+static bool outside(const struct loop *loop, const struct loop_wait *parks)
 {
-    return loop->turn.number == loop->root->number && !loop->wakeable && !loop->ready.head;
+    if (loop->turn.number != loop->root->number) return false;
+    size_t waiting = loop->wakeable + loop->ready_count;
+    size_t own = !parks || parks->kind == WAIT_BLOCK ? 0 : parks->state == WAIT_READY ? 2 : 1;
+    return waiting <= own;
 }
 
-static void turn_end(struct loop *loop, deadline_t now)
+static void turn_end(struct loop *loop, deadline_t now, const struct loop_wait *parks)
 {
     int64_t run = now - loop->turn.began;
     bool began = loop->turn.began;
@@ -161,7 +165,7 @@ static void turn_end(struct loop *loop, deadline_t now)
     if (loop->trace)
         trace(loop,
               &(struct trace_event){.at = now - run, .kind = TRACE_TURN, .task = loop->turn.number, .first = run});
-    if (outside(loop)) return;
+    if (outside(loop, parks)) return;
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
 }
@@ -176,7 +180,7 @@ void measure_park(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->measured) return;
     wait->measured = true;
-    turn_end(loop, deadline_now());
+    turn_end(loop, deadline_now(), wait);
     wait->since = loop->turn.now;
     if (wait->kind == WAIT_YIELD) wait->ready = loop->turn.now;
 }
@@ -208,7 +212,7 @@ void measure_trace_wait(struct loop *loop, const struct loop_wait *wait, deadlin
 
 void measure_resume(struct loop *loop, struct loop_wait *wait)
 {
-    if (loop->turn.began) turn_end(loop, deadline_now());
+    if (loop->turn.began) turn_end(loop, deadline_now(), NULL);
     deadline_t now = loop->turn.now;
     if (wait->measured && loop->measuring & MEASURE_TIMES) {
         if (wait->ready) histogram_add(&loop->times->lag, now - wait->ready);
@@ -222,21 +226,21 @@ void measure_resume(struct loop *loop, struct loop_wait *wait)
 
 void measure_thrown(struct loop *loop, struct loop_wait *wait)
 {
-    turn_end(loop, deadline_now());
+    turn_end(loop, deadline_now(), NULL);
     measure_resume(loop, wait);
 }
 
 void measure_start(struct loop *loop)
 {
     if (loop->turn.began && loop->turn.number == loop->owner->number) return;
-    if (loop->turn.began) turn_end(loop, deadline_now());
+    if (loop->turn.began) turn_end(loop, deadline_now(), NULL);
     turn_begin(loop, loop->owner->number);
 }
 
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
     (void)sleeps;
-    if (loop->turn.began) turn_end(loop, before);
+    if (loop->turn.began) turn_end(loop, before, NULL);
 }
 
 void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool slept)

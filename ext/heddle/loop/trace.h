@@ -32,7 +32,7 @@ struct trace_event {
     uint8_t kind, what;
 };
 
-enum { TRACE_EVENTS = 1 << 16, TRACE_NAME = 120 };
+enum { TRACE_EVENTS = 1 << 18, TRACE_NAME = 120 };
 
 struct trace_ring {
     struct trace_ring *next;
