@@ -3,6 +3,7 @@
 #include "loop/all_loops.h"
 #include "loop/context.h"
 #include "os/native_thread.h"
+#include "shims.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -121,17 +122,37 @@ static int end(struct writer *writer)
     return error;
 }
 
+static void refuse_second(const char *path)
+{
+    if (!trace_current()) return;
+    rb_raise(rb_const_get(heddle_module, rb_intern("TraceInProgress")),
+             "cannot trace to %s: a trace is being written to %s, and there is one at a time in a process", path,
+             running->path);
+}
+
+// Ruby opens the file, because that may take long: other threads run meanwhile, and an interrupt ends it.
+static int open_file(VALUE path)
+{
+    VALUE file = rb_file_open_str(path, "wb");
+    int descriptor = rb_cloexec_fcntl_dupfd(rb_io_descriptor(file), 3), error = errno;
+    int state = 0;
+    rb_protect(rb_io_close, file, &state);
+    if (state) {
+        if (descriptor >= 0) close(descriptor);
+        rb_jump_tag(state);
+    }
+    if (descriptor < 0) rb_syserr_fail_str(error, path);
+    rb_update_max_fd(descriptor);
+    return descriptor;
+}
+
 static struct writer *begin(VALUE path)
 {
     const char *name = StringValueCStr(path);
-    if (trace_current()) {
-        rb_raise(rb_const_get(heddle_module, rb_intern("TraceInProgress")),
-                 "cannot trace to %s: a trace is being written to %s, and there is one at a time in a process", name,
-                 running->path);
-    }
-    int descriptor = rb_cloexec_open(name, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (descriptor < 0) rb_sys_fail_str(path);
-    rb_update_max_fd(descriptor);
+    refuse_second(name);
+    int descriptor = open_file(path);
+    if (trace_current()) close(descriptor);
+    refuse_second(name);
     struct writer *writer = new_writer(name);
     trace_file_begin(&writer->file, descriptor);
     int error = start_thread(writer);

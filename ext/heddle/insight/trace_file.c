@@ -106,6 +106,15 @@ static void begin(struct trace_file *file, const char *phase, const struct trace
     microseconds(file, at - file->began);
 }
 
+// A slice of the loop's track. What began before the trace did begins with it.
+static void slice(struct trace_file *file, const struct trace_ring *ring, const struct trace_event *event)
+{
+    deadline_t from = event->at < file->began ? file->began : event->at;
+    begin(file, "X", ring, from);
+    text(file, ",\"dur\":");
+    microseconds(file, event->at + event->first - from);
+}
+
 static void name_of(struct trace_file *file, uint64_t task)
 {
     const struct trace_name *name = trace_names_find(&file->names, task);
@@ -162,9 +171,7 @@ static void end_task(struct trace_file *file, const struct trace_ring *ring, con
 
 static void write_turn(struct trace_file *file, const struct trace_ring *ring, const struct trace_event *event)
 {
-    begin(file, "X", ring, event->at);
-    text(file, ",\"dur\":");
-    microseconds(file, event->first);
+    slice(file, ring, event);
     text(file, ",\"cat\":\"run\",\"name\":\"");
     name_of(file, event->task);
     text(file, "\",\"args\":{\"task\":");
@@ -176,9 +183,7 @@ static void write_turn(struct trace_file *file, const struct trace_ring *ring, c
 
 static void write_poll(struct trace_file *file, const struct trace_ring *ring, const struct trace_event *event)
 {
-    begin(file, "X", ring, event->at);
-    text(file, ",\"dur\":");
-    microseconds(file, event->first);
+    slice(file, ring, event);
     text(file, event->what ? ",\"cat\":\"poll\",\"name\":\"sleep\"}" : ",\"cat\":\"poll\",\"name\":\"poll\"}");
 }
 
