@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "json"
 require "prometheus/client"
 require "prometheus/client/formats/text"
 require "heddle"
@@ -72,6 +73,26 @@ class PrometheusTest < Minitest::Test
         task.cancel
       end
     end
+  end
+
+  DASHBOARD = File.expand_path("../../doc/grafana/heddle.json", __dir__)
+
+  def test_grafanas_dashboard_asks_for_what_there_is
+    work
+    types, _, samples = parsed
+    labels = samples.keys.group_by { |sample| sample[/\A\w+/] }
+      .transform_values { |all| all.flat_map { |sample| sample.scan(/(\w+)="/).flatten }.uniq }
+    panels = JSON.parse(File.read(DASHBOARD)).fetch("panels").reject { |panel| panel["type"] == "row" }
+    asked = panels.flat_map { |panel| panel.fetch("targets") }.map { |target| target.fetch("expr") }
+    asked.each do |query|
+      by = query.scan(/by \(([^)]*)\)/).flat_map { |names,| names.split(", ") } - %w[instance]
+      names = query.scan(/heddle_\w+/)
+      refute_empty names, query
+      names.each { |name| assert_empty by - labels.fetch(name), query }
+    end
+    names = asked.flat_map { |query| query.scan(/heddle_\w+/) }.map { |name| name.sub(/_(?:bucket|sum|count)\z/, "") }
+    assert_empty types.keys.grep(/\Aheddle_/) - names - %w[heddle_fibers_reused_total]
+    assert_equal panels.size, panels.map { |panel| panel["gridPos"].values_at("x", "y") }.uniq.size
   end
 
   private
