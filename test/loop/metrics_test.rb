@@ -238,7 +238,7 @@ class MetricsTest < Minitest::Test
     labels = more unless more.empty?
     return values.fetch(labels, 0) if labels
 
-    values.keys == [{}] ? values.fetch({}) : values
+    (values.keys == [{}]) ? values.fetch({}) : values
   end
 
   def change(before, name, **labels)
