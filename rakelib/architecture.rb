@@ -9,7 +9,7 @@ class Architecture
   # From the bottom up; layers of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
     ["", "wire/http", "wire/memcached", "wire/mysql", "wire/postgresql"],
-    ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"], ["stream"],
+    ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"], ["insight"], ["stream"],
     ["net_http", "memcached", "db", "simulation"],
     ["db/mysql", "db/postgresql", "db/sqlite"]
   ].freeze

@@ -6,7 +6,7 @@ require "mkmf"
 
 # The layers, each a folder of sources. CONTRIBUTING.md draws which layer may use which.
 LAYERS = [
-  ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "stream", "wire/http",
+  ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "insight", "stream", "wire/http",
   "wire/memcached", "wire/mysql", "wire/postgresql", "net_http", "memcached", "db", "db/mysql", "db/postgresql",
   "db/sqlite", "simulation"
 ].freeze

@@ -101,6 +101,8 @@ struct task *task_of(VALUE object)
 
 void task_init(struct task *task, struct loop *loop, VALUE scheduler)
 {
+    static uint64_t numbers; // under the GVL
+    task->owner.number = ++numbers;
     task->owner.loop = loop;
     task->owner.fiber = task->owner.external = task->owner.interruption = Qnil;
     task->block = task->name = task->result = task->waiters = Qnil;
