@@ -13,7 +13,7 @@
     function(reacquire) function(scheduler) function(external_tasks) function(worker_fiber) function(current) \
     function(task_end) function(task_run) function(task_class) function(run) function(event_count) function(semaphore) \
     function(resource_pool) function(process) function(other_scheduler) function(names) function(socket_object) \
-    function(connect_filter) function(connect) function(socket_guard) function(busy_wait) function(stream) \
+    function(connect_filter) function(connect) function(socket_guard) function(busy_wait) function(stalls) function(stream) \
     function(net_http) function(memcached) function(row_hashes) function(db) function(multiplexer) \
     function(shared_statement) function(mysql) function(postgresql) function(sqlite) function(simulation)
 // clang-format on

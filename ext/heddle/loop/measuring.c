@@ -1,6 +1,7 @@
 #include "loop/measuring.h"
 
 #include "loop/loop.h"
+#include "loop/turn_record.h"
 #include "os/fork.h"
 
 #include <stdlib.h>
@@ -68,6 +69,14 @@ void measuring_enter(struct loop *loop)
     own_numbers();
     if (wanted & MEASURE_TIMES) allocate_times(loop);
     if (wanted) set_bits(loop, wanted, true);
+    if (turn_record_enter(loop)) set_bits(loop, MEASURE_STALLS, true);
+}
+
+bool measuring_watch(struct loop *loop, int thread)
+{
+    if (!turn_record_attach(loop, thread, loop->thread == rb_thread_current())) return false;
+    set_bits(loop, MEASURE_STALLS, true);
+    return true;
 }
 
 // ---- numbers of the process
@@ -105,10 +114,12 @@ void measuring_leave(struct loop *loop)
     add_statistics(&past, loop);
     if (loop->times) merge_times(&past_times, loop->times);
     loop->measuring = 0;
+    turn_record_detach(loop);
 }
 
 void measuring_free(struct loop *loop)
 {
+    turn_record_detach(loop);
     free(loop->times);
     loop->times = NULL;
 }
@@ -119,6 +130,7 @@ void measuring_discard(struct loop *loop)
     loop->poller.system_calls = 0;
     if (loop->times) memset(loop->times, 0, sizeof(*loop->times));
     loop->measuring &= ~(unsigned)MEASURE_TRACE;
+    turn_record_detach(loop);
     loop->turn = (struct loop_turn){0};
 }
 
@@ -138,6 +150,12 @@ void measuring_sum(struct loop_statistics *statistics, struct loop_times *times)
 
 // ---- turns
 
+// Stalls alone are measured by the kernel's last tick, at a quarter of the price.
+static deadline_t turn_clock(const struct loop *loop)
+{
+    return loop->measuring == MEASURE_STALLS ? deadline_recently() : deadline_now();
+}
+
 // Code outside of any task may run for as long as it likes while no fiber waits for anything.
 static bool outside(const struct loop *loop)
 {
@@ -147,33 +165,36 @@ static bool outside(const struct loop *loop)
 static void turn_end(struct loop *loop, deadline_t now)
 {
     int64_t run = now - loop->turn.began;
-    bool began = loop->turn.began;
+    deadline_t began = loop->turn.began;
     loop->turn.began = 0;
     loop->turn.now = now;
-    if (!began || outside(loop)) return;
+    if (!began) return;
+    if (loop->measuring & MEASURE_STALLS) turn_record_end(loop, began, now, !outside(loop));
+    if (outside(loop)) return;
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
 }
 
-static void turn_begin(struct loop *loop, uint64_t number)
+static void turn_begin(struct loop *loop, const struct wait_owner *owner)
 {
     loop->turn.began = loop->turn.now;
-    loop->turn.number = number;
+    loop->turn.number = owner->number;
+    if (loop->measuring & MEASURE_STALLS) turn_record_begin(loop, owner, loop->turn.now);
 }
 
 void measure_park(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->measured) return;
     wait->measured = true;
-    turn_end(loop, deadline_now());
+    turn_end(loop, turn_clock(loop));
     wait->since = loop->turn.now;
     if (wait->kind == WAIT_YIELD) wait->ready = loop->turn.now;
 }
 
 void measure_ready(struct loop *loop, struct loop_wait *wait)
 {
-    (void)loop;
     if (wait->kind == WAIT_YIELD) return; // measure_park is about to come
+    if (loop->measuring == MEASURE_STALLS) return;
     deadline_t now = deadline_now();
     // A timer was due when the fiber should have run: that it was looked at late is the loop's lag.
     wait->ready = wait->timed_out && wait->timer.at < now ? wait->timer.at : now;
@@ -181,7 +202,7 @@ void measure_ready(struct loop *loop, struct loop_wait *wait)
 
 void measure_resume(struct loop *loop, struct loop_wait *wait)
 {
-    if (loop->turn.began) turn_end(loop, deadline_now());
+    if (loop->turn.began) turn_end(loop, turn_clock(loop));
     deadline_t now = loop->turn.now;
     if (wait->measured && loop->measuring & MEASURE_TIMES) {
         if (wait->ready) histogram_add(&loop->times->lag, now - wait->ready);
@@ -189,26 +210,26 @@ void measure_resume(struct loop *loop, struct loop_wait *wait)
             histogram_add(&loop->times->wait[wait->kind], (wait->ready ? wait->ready : now) - wait->since);
     }
     wait->measured = false;
-    turn_begin(loop, wait->owner->number);
+    turn_begin(loop, wait->owner);
 }
 
 void measure_thrown(struct loop *loop, struct loop_wait *wait)
 {
-    turn_end(loop, deadline_now());
+    turn_end(loop, turn_clock(loop));
     measure_resume(loop, wait);
 }
 
 void measure_start(struct loop *loop)
 {
     if (loop->turn.began && loop->turn.number == loop->owner->number) return;
-    if (loop->turn.began) turn_end(loop, deadline_now());
-    turn_begin(loop, loop->owner->number);
+    if (loop->turn.began) turn_end(loop, turn_clock(loop));
+    turn_begin(loop, loop->owner);
 }
 
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
-    (void)sleeps;
     if (loop->turn.began) turn_end(loop, before);
+    if (loop->measuring & MEASURE_STALLS) turn_record_poll(loop, before, sleeps);
 }
 
 void measure_polled(struct loop *loop, deadline_t before, deadline_t after)
@@ -216,10 +237,12 @@ void measure_polled(struct loop *loop, deadline_t before, deadline_t after)
     (void)before;
     loop->turn.began = 0;
     loop->turn.now = after;
+    if (loop->measuring & MEASURE_STALLS) turn_record_polled(loop, after);
 }
 
 void measure_interrupted(struct loop *loop)
 {
     loop->turn.began = 0;
-    loop->turn.now = deadline_now();
+    loop->turn.now = turn_clock(loop);
+    if (loop->measuring & MEASURE_STALLS) turn_record_interrupted(loop, loop->turn.now);
 }
