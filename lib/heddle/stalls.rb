@@ -79,7 +79,11 @@ module Heddle
 
     private
 
-    def where = "#{task || "code outside of tasks"} on #{thread}#{" (#{culprit} had it)" if culprit}"
+    def where
+      return thread if reason == :deadline
+
+      "#{task || "code outside of tasks"} on #{thread}#{" (#{culprit} had it)" if culprit}"
+    end
   end
 
   # A watch of {Heddle.watch_stalls}.

@@ -67,8 +67,8 @@ static void look(void *unused)
     for (int i = 0; i < SAMPLERS; i++) {
         struct sample *sample = claim(&table[i], thread);
         if (!sample) continue;
-        if (!atomic_load(&sample->frames.count)) frames_take(&sample->frames);
         note_reached(sample);
+        if (!atomic_load(&sample->frames.count)) frames_take(&sample->frames);
         atomic_store(&table[i].asked, 0);
         put_back(&table[i]);
     }
@@ -151,7 +151,7 @@ static bool outside_ruby(uintptr_t instruction)
 // compiler has ordered them otherwise, a regular expression passes for Ruby code.
 static bool in_regexp(uintptr_t at)
 {
-    return (uintptr_t)onig_error_code_to_str <= at && at < (uintptr_t)onig_search + 4096;
+    return (uintptr_t)onig_new <= at && at < (uintptr_t)onig_search + 4096;
 }
 
 // Address 0 where the processor's registers are not known: then only jobs take frames.
@@ -184,10 +184,10 @@ static void handle(int number, siginfo_t *info, void *context)
         struct sample *sample = claim(&table[i], thread);
         if (!sample) continue;
         asked = true;
-        if (!atomic_load(&sample->signalled)) atomic_store(&sample->signalled, own_cpu());
         uintptr_t at = instruction(context);
         if (in_regexp(at)) atomic_store(&sample->in_regexp, true);
         if (!atomic_load(&sample->frames.count) && outside_ruby(at)) frames_take(&sample->frames);
+        if (!atomic_load(&sample->signalled)) atomic_store(&sample->signalled, own_cpu());
         put_back(&table[i]);
     }
     if (asked) shim_postpone(look);
@@ -280,10 +280,23 @@ bool sampler_begin(struct sampler *sampler, int thread, _Atomic uint64_t *runs, 
     return true;
 }
 
+// GC may mark both at any time: neither may have more frames than are whole.
+static void copy_sample(struct sample *to, const struct sample *from)
+{
+    atomic_store(&to->frames.count, 0);
+    memcpy(to->frames.of, from->frames.of, sizeof(to->frames.of));
+    memcpy(to->frames.lines, from->frames.lines, sizeof(to->frames.lines));
+    to->asked = from->asked;
+    atomic_store(&to->signalled, atomic_load(&from->signalled));
+    atomic_store(&to->reached, atomic_load(&from->reached));
+    atomic_store(&to->used, atomic_load(&from->used));
+    atomic_store(&to->in_regexp, atomic_load(&from->in_regexp));
+    atomic_store(&to->frames.count, atomic_load(&from->frames.count));
+}
+
 static void ask_anew(struct sampler *sampler, deadline_t now)
 {
-    if (sampler->used < SAMPLES) sampler->used++;
-    struct sample *sample = &sampler->samples[sampler->used - 1];
+    struct sample *sample = &sampler->samples[sampler->used++];
     atomic_store(&sample->frames.count, 0);
     atomic_store(&sample->signalled, 0);
     atomic_store(&sample->reached, false);
@@ -292,13 +305,19 @@ static void ask_anew(struct sampler *sampler, deadline_t now)
     atomic_store(&sampler->asked, sampler->used);
 }
 
-void sampler_ask(struct sampler *sampler, deadline_t now)
+bool sampler_ask(struct sampler *sampler, deadline_t now)
 {
-    if (atomic_load(&sampler->busy)) return;
-    bool answered = !atomic_load(&sampler->asked);
+    if (atomic_load(&sampler->busy)) return true;
+    bool answered = !atomic_load(&sampler->asked), full = answered && sampler->used == SAMPLES;
+    if (full) {
+        for (int i = 1; 2 * i < SAMPLES; i++)
+            copy_sample(&sampler->samples[i], &sampler->samples[2 * i]);
+        sampler->used = SAMPLES / 2;
+    }
     if (answered) ask_anew(sampler, now);
     if (answered || !atomic_load(&sampler->samples[sampler->used - 1].frames.count))
         send_signal(atomic_load(&sampler->thread));
+    return !full;
 }
 
 bool sampler_end(struct sampler *sampler)

@@ -14,7 +14,7 @@
 
 #include <stdatomic.h>
 
-enum { SAMPLE_FRAMES = 40, SAMPLES = 6, SAMPLERS = 128 };
+enum { SAMPLE_FRAMES = 40, SAMPLES = 8, SAMPLERS = 128 };
 
 struct frames {
     _Atomic int count; // what GC marks
@@ -61,8 +61,9 @@ void sampler_note_libraries(void);
 // Forgets the samples: those of another turn or thread come. Returns false while one is being written.
 bool sampler_begin(struct sampler *sampler, int thread, _Atomic uint64_t *runs, uint64_t turn);
 
-// Asks for another sample, or again for the last one, if the thread has not answered. Full, it replaces the last.
-void sampler_ask(struct sampler *sampler, deadline_t now);
+// Asks for another sample, or again for the last one, if the thread has not answered. Returns false if every second
+// sample had to go first: from now on samples are to be taken half as often.
+bool sampler_ask(struct sampler *sampler, deadline_t now);
 
 // ---- for the thread itself, with the GVL
 

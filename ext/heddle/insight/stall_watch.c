@@ -21,17 +21,19 @@ enum {
 };
 
 static const deadline_t FAR = 3600000000000;
+static const int64_t LONG_IN_C = 1000000; // nanoseconds of CPU time without a place between two instructions of Ruby
 
 // What the watcher knows of the loop with the turn_record of the same index. Under the lock.
 struct watched {
     uint64_t turn;                     // the one that was seen last
     deadline_t looked;                 // at the last look …
-    int64_t cpu;                       // … the CPU time of the loop's thread
-    deadline_t from;                   // the same at the last look before the turn
-    int64_t cpu_from;                  //
+    int64_t cpu, delay;                // … the CPU time of the loop's thread, and its time without a processor
+    bool began;                        // the same at the last look before the turn, if there was one
+    int64_t cpu_from, delay_from;
     int64_t absent;                    // nanoseconds of the turn in which the watcher should have run, and did not
     uint32_t states[THREAD_STATES];    // how often the thread was seen in each during the turn
-    deadline_t next_sample;            //
+    deadline_t next_sample;            // …
+    int64_t interval;                  // … and the time from one to the next
     struct thread_usage others[OTHERS];
     size_t other_count;                // 0: not asked yet
     deadline_t others_at;
@@ -71,8 +73,9 @@ static deadline_t real_now(void)
 static void begin_turn(struct watched *each, size_t index, uint64_t turn)
 {
     each->turn = turn;
-    each->from = each->looked;
+    each->began = each->looked;
     each->cpu_from = each->cpu;
+    each->delay_from = each->delay;
     each->absent = 0;
     memset(each->states, 0, sizeof(each->states));
     each->next_sample = 0;
@@ -81,9 +84,11 @@ static void begin_turn(struct watched *each, size_t index, uint64_t turn)
     each->culprit_cpu = 0;
     sampler_end(own_sampler(index));
     sampler_end(culprit_sampler(index));
+    own_sampler(index)->used = culprit_sampler(index)->used = 0;
 }
 
-static void find_culprit(struct watched *each, size_t index, int own, deadline_t now)
+// Which thread has used most CPU time since the first call for this turn.
+static void find_culprit(struct watched *each, int own, deadline_t now)
 {
     struct thread_usage usages[OTHERS];
     size_t count = thread_usages(usages, OTHERS);
@@ -93,9 +98,10 @@ static void find_culprit(struct watched *each, size_t index, int own, deadline_t
         each->others_at = now;
         return;
     }
-    int before = each->culprit, self = native_thread_number();
+    each->culprit = 0;
+    each->culprit_cpu = (now - each->others_at) / 4; // at least
     for (size_t i = 0; i < count; i++) {
-        if (usages[i].thread == own || usages[i].thread == self) continue;
+        if (usages[i].thread == own) continue;
         for (size_t j = 0; j < each->other_count; j++) {
             int64_t used = usages[i].cpu - each->others[j].cpu;
             if (each->others[j].thread != usages[i].thread || used <= each->culprit_cpu) continue;
@@ -103,25 +109,40 @@ static void find_culprit(struct watched *each, size_t index, int own, deadline_t
             each->culprit_cpu = used;
         }
     }
-    if (!each->culprit || each->culprit_cpu < (now - each->others_at) / 4) return;
-    if (each->culprit != before && !sampler_begin(culprit_sampler(index), each->culprit, NULL, 0)) return;
-    sampler_ask(culprit_sampler(index), now);
 }
 
-static void observe(struct watched *each, size_t index, const struct turn_record *record, deadline_t since,
-                    deadline_t now)
+static void observe_culprit(struct watched *each, size_t index, int own, deadline_t now)
+{
+    struct sampler *sampler = culprit_sampler(index);
+    find_culprit(each, own, now);
+    if (!each->culprit) return;
+    bool another = atomic_load(&sampler->thread) != each->culprit || !sampler->used;
+    if (another && !sampler_begin(sampler, each->culprit, NULL, 0)) return;
+    sampler_ask(sampler, now);
+}
+
+static void observe(struct watched *each, size_t index, const struct turn_record *record, deadline_t now)
 {
     int thread = atomic_load(&record->thread);
     enum thread_state state = thread_state(thread);
     bool regains = (each->turn & 3) == TURN_SLEEPS; // the GVL after a poll: nobody computes in this loop
     each->states[regains ? THREAD_LOCK : state]++;
-    if (regains || state == THREAD_LOCK) find_culprit(each, index, thread, now);
+    if (regains || state == THREAD_LOCK) observe_culprit(each, index, thread, now);
     if (regains) return;
     struct sampler *sampler = own_sampler(index);
     if (!each->next_sample && !sampler_begin(sampler, thread, (_Atomic uint64_t *)&record->turn, each->turn)) return;
+    if (!each->next_sample) each->interval = period / 2;
     if (now < each->next_sample && !atomic_load(&sampler->asked)) return;
-    if (now >= each->next_sample) each->next_sample = since + 2 * (now - since);
-    sampler_ask(sampler, now);
+    if (now >= each->next_sample) each->next_sample = now + each->interval;
+    if (!sampler_ask(sampler, now)) each->interval *= 2;
+}
+
+static void note_times(struct watched *each, const struct turn_record *record, deadline_t now)
+{
+    int thread = atomic_load(&record->thread);
+    each->cpu = thread_cpu(thread);
+    each->delay = thread_delay(thread);
+    each->looked = now;
 }
 
 // Returns whether the loop is awake.
@@ -136,9 +157,8 @@ static bool look_at(size_t index, deadline_t now, int64_t late)
     if (atomic_load(&record->turn) != turn) return true;
     if (turn != each->turn) begin_turn(each, index, turn);
     if (since && late > 0) each->absent += late < now - since ? late : now - since;
-    if (since && now - since >= limit / 2) observe(each, index, record, since, now);
-    each->cpu = thread_cpu(atomic_load(&record->thread));
-    each->looked = now;
+    if (since && now - since >= limit / 2) observe(each, index, record, now);
+    note_times(each, record, now);
     return !sleeps || since;
 }
 
@@ -281,63 +301,65 @@ static void choose_frames(struct stall *stall, const struct sampler *sampler, de
     atomic_store(&stall->frames.count, atomic_load(&frames->count));
 }
 
-// Whether C code held the GVL: Ruby reached no place between two instructions for a while, or was in a regular
-// expression. GC and the kernel were asked before.
+// Whether C code held the GVL: Ruby reached no place between two instructions for a while. A regular expression does,
+// for Ruby's sake; the signal found only part of the code that it runs.
 static bool in_c(const struct sampler *sampler)
 {
     int c = 0, ruby = 0;
     for (int i = 0; i < sampler->used; i++) {
         const struct sample *sample = &sampler->samples[i];
-        bool long_in_c =
-            !atomic_load(&sample->reached) || atomic_load(&sample->used) >= period || atomic_load(&sample->in_regexp);
-        *(long_in_c ? &c : &ruby) += 1;
+        if (atomic_load(&sample->in_regexp)) {
+            c += 3;
+        } else if (!atomic_load(&sample->reached) || atomic_load(&sample->used) >= LONG_IN_C) {
+            c++;
+        } else {
+            ruby++;
+        }
     }
     return c > ruby;
 }
 
-static enum stall_reason idle_reason(const struct watched *each, int64_t length, int64_t cpu)
+// What the thread did not compute in. `regains`: it waited for the GVL after a sleep.
+static enum stall_reason idle_reason(const struct watched *each, bool slept, bool regains, int64_t delay, int64_t least)
 {
     const uint32_t *states = each->states;
-    if (each->absent >= length / 2) return STALL_KERNEL;
+    if (each->absent >= least || delay >= least || (slept && !regains)) return STALL_KERNEL;
+    if (regains) return STALL_GVL;
     if (states[THREAD_STOPPED] + states[THREAD_READY] > states[THREAD_LOCK] + states[THREAD_CALL]) return STALL_KERNEL;
     if (states[THREAD_CALL] > states[THREAD_LOCK]) return STALL_BLOCKED;
-    if (each->culprit && each->culprit_cpu >= (length - cpu) / 4) return STALL_GVL;
-    return states[THREAD_LOCK] ? STALL_BLOCKED : STALL_KERNEL;
-}
-
-static enum stall_reason reason_of(const struct watched *each, const struct stall *stall, const struct sampler *sampler)
-{
-    if (stall->gc >= stall->length / 2) return STALL_GC;
-    if (stall->cpu >= 0 && stall->cpu < stall->length / 2) return idle_reason(each, stall->length, stall->cpu);
-    return in_c(sampler) ? STALL_NATIVE : STALL_RUBY;
+    return each->culprit ? STALL_GVL : states[THREAD_LOCK] ? STALL_BLOCKED : STALL_KERNEL;
 }
 
 // What the watcher saw, for a stall that began at `since`.
-static void judge(struct stall *stall, const struct turn_record *record, enum turn_phase phase, deadline_t now)
+static void judge(struct stall *stall, const struct turn_record *record, enum turn_phase phase, deadline_t since,
+                  deadline_t now)
 {
     size_t index = (size_t)(record - turn_records());
     struct watched *each = &watched[index];
     struct sampler *own = own_sampler(index), *culprit = culprit_sampler(index);
-    bool readable = sampler_end(culprit);
+    bool readable = sampler_end(culprit), slept = phase == TURN_SLEEPS;
     sampler_end(own); // its only other writer is this thread
     uint64_t turn = atomic_load(&record->turn);
-    if (each->turn != turn) begin_turn(each, index, turn), own->used = culprit->used = 0;
+    if (each->turn != turn) begin_turn(each, index, turn);
     if (now - last_look > 2 * period && !rests) each->absent += now - last_look - period;
-    int64_t cpu = thread_cpu(atomic_load(&record->thread));
-    if (cpu >= 0 && each->cpu_from >= 0 && each->from) {
-        // What was before the stall is not the stall's.
-        stall->cpu = cpu - each->cpu_from;
-        if (stall->cpu > stall->length) stall->cpu = stall->length;
+    int thread = atomic_load(&record->thread);
+    int64_t cpu = each->began ? thread_cpu(thread) - each->cpu_from : -1;
+    int64_t delay = each->began ? thread_delay(thread) - each->delay_from : -1;
+    stall->cpu = slept ? 0 : cpu < stall->length ? cpu : stall->length;
+    if (each->other_count) find_culprit(each, thread, now);
+    if (stall->gc >= stall->length / 2) {
+        stall->reason = STALL_GC;
+    } else if (stall->cpu >= 0 && stall->cpu < stall->length / 2) {
+        bool regains = slept && since == atomic_load(&record->woken);
+        stall->reason = idle_reason(each, slept, regains, delay, (stall->length - stall->cpu) / 2);
     } else {
-        stall->cpu = -1;
+        stall->reason = in_c(own) ? STALL_NATIVE : STALL_RUBY;
     }
-    if (phase == TURN_SLEEPS) stall->cpu = 0;
-    stall->reason = reason_of(each, stall, own);
-    if (stall->reason == STALL_GVL) {
+    if (stall->reason != STALL_GVL) {
+        choose_frames(stall, own, now);
+    } else {
         stall->culprit = each->culprit;
         if (readable) choose_frames(stall, culprit, now);
-    } else {
-        choose_frames(stall, own, now);
     }
 }
 
@@ -365,7 +387,7 @@ static void over(struct turn_record *record, enum turn_phase phase, deadline_t s
         stall->number = record->number;
     }
     pthread_mutex_lock(&lock);
-    judge(stall, record, phase, now);
+    judge(stall, record, phase, since, now);
     pthread_mutex_unlock(&lock);
     bool here = phase == TURN_RUNS && loop->owner->number == stall->number;
     if (!atomic_load(&stall->frames.count) && here && stall->reason != STALL_GVL) frames_take(&stall->frames);
@@ -391,8 +413,8 @@ static void woke(struct turn_record *record, deadline_t now)
     own_process();
     pthread_mutex_lock(&lock);
     struct watched *each = &watched[record - turn_records()];
-    each->looked = last_look = now;
-    each->cpu = thread_cpu(atomic_load(&record->thread));
+    note_times(each, record, now);
+    last_look = now;
     atomic_store(&turn_watcher_rests, false);
     pthread_cond_signal(&changed);
     pthread_mutex_unlock(&lock);

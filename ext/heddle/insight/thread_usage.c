@@ -33,6 +33,14 @@ static bool read_file(int thread, const char *name, char *text, size_t size)
     return true;
 }
 
+int64_t thread_delay(int thread)
+{
+    char text[128], *end;
+    if (!thread || !read_file(thread, "schedstat", text, sizeof(text))) return -1;
+    strtoll(text, &end, 10); // CPU time
+    return *end == ' ' ? strtoll(end, NULL, 10) : -1;
+}
+
 // Where the kernel does not say which call it is (a kernel without that file), a call.
 static enum thread_state waiting_state(int thread)
 {
@@ -87,6 +95,12 @@ size_t thread_usages(struct thread_usage *usages, size_t room)
 #else
 
 int64_t thread_cpu(int thread)
+{
+    (void)thread;
+    return -1;
+}
+
+int64_t thread_delay(int thread)
 {
     (void)thread;
     return -1;

@@ -9,6 +9,9 @@
 // Nanoseconds of CPU time that the thread has used, or -1 if that is not known. `thread`: the kernel's number.
 int64_t thread_cpu(int thread);
 
+// Nanoseconds for which the thread was to run and had no processor, or -1 if that is not known.
+int64_t thread_delay(int thread);
+
 enum thread_state {
     THREAD_UNKNOWN,
     THREAD_READY,   // runs, or waits for a processor
