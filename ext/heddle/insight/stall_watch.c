@@ -347,9 +347,10 @@ static void judge(struct stall *stall, const struct turn_record *record, enum tu
     int64_t delay = each->began ? thread_delay(thread) - each->delay_from : -1;
     stall->cpu = slept ? 0 : cpu < stall->length ? cpu : stall->length;
     if (each->other_count) find_culprit(each, thread, now);
+    bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && stall->cpu >= stall->length / 4);
     if (stall->gc >= stall->length / 2) {
         stall->reason = STALL_GC;
-    } else if (stall->cpu >= 0 && stall->cpu < stall->length / 2) {
+    } else if (stall->cpu >= 0 && !computed) {
         bool regains = slept && since == atomic_load(&record->woken);
         stall->reason = idle_reason(each, slept, regains, delay, (stall->length - stall->cpu) / 2);
     } else {
@@ -374,7 +375,7 @@ static void over(struct turn_record *record, enum turn_phase phase, deadline_t s
     (void)unused;
     own_process();
     deadline_t now = real_now();
-    int64_t length = now - since - (phase == TURN_RUNS ? tick : 0); // the coarse clock may have been late
+    int64_t length = now - since - (phase == TURN_SLEEPS ? 0 : tick); // the coarse clock may have been late
     if (!limit || length < limit) return;
     struct stall *stall = stall_new();
     if (!stall) return;

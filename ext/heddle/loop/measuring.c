@@ -169,8 +169,10 @@ static void turn_end(struct loop *loop, deadline_t now)
     loop->turn.began = 0;
     loop->turn.now = now;
     if (!began) return;
-    if (loop->measuring & MEASURE_STALLS) turn_record_end(loop, began, now, !outside(loop));
+    if (loop->measuring & MEASURE_STALLS) loop->record->ended = now;
+    if (loop->measuring == MEASURE_STALLS && run < turn_limit) return;
     if (outside(loop)) return;
+    if (loop->measuring & MEASURE_STALLS && run >= turn_limit) turn_record_over(loop->record, began, now);
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
 }
@@ -179,7 +181,7 @@ static void turn_begin(struct loop *loop, const struct wait_owner *owner)
 {
     loop->turn.began = loop->turn.now;
     loop->turn.number = owner->number;
-    if (loop->measuring & MEASURE_STALLS) turn_record_begin(loop, owner, loop->turn.now);
+    if (loop->measuring & MEASURE_STALLS) turn_record_begin(loop->record, owner, loop->turn.now);
 }
 
 void measure_park(struct loop *loop, struct loop_wait *wait)

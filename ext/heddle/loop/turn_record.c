@@ -8,7 +8,7 @@ atomic_bool turn_watcher_rests;
 
 static struct turn_record records[TURN_RECORDS];
 static const struct turn_watcher *watching; // or NULL
-static int64_t limit;
+int64_t turn_limit = INT64_MAX;
 
 struct turn_record *turn_records(void)
 {
@@ -18,15 +18,7 @@ struct turn_record *turn_records(void)
 void turn_records_watch(const struct turn_watcher *watcher, int64_t nanoseconds)
 {
     watching = nanoseconds ? watcher : NULL;
-    limit = nanoseconds;
-}
-
-static void publish(struct turn_record *record, enum turn_phase phase, deadline_t began)
-{
-    uint64_t turn = atomic_load_explicit(&record->turn, memory_order_relaxed);
-    record->gc_before = atomic_load_explicit(&turn_gc_time, memory_order_relaxed);
-    atomic_store_explicit(&record->began, began, memory_order_relaxed);
-    atomic_store_explicit(&record->turn, ((turn >> 2) + 1) << 2 | phase, memory_order_release);
+    turn_limit = watching ? nanoseconds : INT64_MAX;
 }
 
 static enum turn_phase phase_of(const struct turn_record *record)
@@ -34,11 +26,12 @@ static enum turn_phase phase_of(const struct turn_record *record)
     return (enum turn_phase)(atomic_load_explicit(&record->turn, memory_order_relaxed) & 3);
 }
 
-// The end of a phase other than a fiber's turn.
+// The end of what the loop did since a poll, or since a turn.
 static void phase_end(struct turn_record *record, deadline_t now)
 {
-    deadline_t began = atomic_load_explicit(&record->began, memory_order_relaxed);
-    if (watching && began && now - began >= limit) watching->over(record, phase_of(record), began, now);
+    deadline_t began = record->ended;
+    if (phase_of(record) == TURN_LOOP) began = atomic_load_explicit(&record->began, memory_order_relaxed);
+    if (watching && began && now - began >= turn_limit) watching->over(record, TURN_LOOP, began, now);
 }
 
 bool turn_record_attach(struct loop *loop, int thread, bool runs)
@@ -51,7 +44,7 @@ bool turn_record_attach(struct loop *loop, int thread, bool runs)
         record->number = loop->owner->number;
         atomic_store(&record->thread, thread);
         // A loop of another thread may sleep at the moment: nothing is known until its next phase begins.
-        publish(record, runs ? TURN_RUNS : TURN_LOOP, runs ? deadline_now() : 0);
+        turn_record_publish(record, runs ? TURN_RUNS : TURN_LOOP, runs ? deadline_now() : 0);
         atomic_store(&record->loop, loop);
         loop->record = record;
         loop->poller.woken = &record->woken;
@@ -67,7 +60,7 @@ void turn_record_detach(struct loop *loop)
     loop->record = NULL;
     loop->poller.woken = NULL;
     loop->measuring &= ~(unsigned)MEASURE_STALLS;
-    publish(record, TURN_LOOP, 0);
+    turn_record_publish(record, TURN_LOOP, 0);
     record->task = 0;
     atomic_store(&record->thread, 0);
     atomic_store(&record->loop, NULL);
@@ -88,28 +81,18 @@ void turn_records_end(void)
     atomic_store(&turn_watcher_rests, false);
 }
 
-void turn_record_begin(struct loop *loop, const struct wait_owner *owner, deadline_t now)
+void turn_record_over(struct turn_record *record, deadline_t began, deadline_t now)
 {
-    struct turn_record *record = loop->record;
-    record->task = owner->self;
-    record->number = owner->number;
-    publish(record, TURN_RUNS, now);
-}
-
-void turn_record_end(struct loop *loop, deadline_t began, deadline_t now, bool counts)
-{
-    struct turn_record *record = loop->record;
-    if (now - began >= limit && watching && counts) watching->over(record, TURN_RUNS, began, now);
-    publish(record, TURN_LOOP, now);
+    if (watching) watching->over(record, TURN_RUNS, began, now);
 }
 
 void turn_record_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
     struct turn_record *record = loop->record;
-    if (phase_of(record) == TURN_LOOP) phase_end(record, before);
+    phase_end(record, before);
     record->ready_before = loop->ready_count;
     atomic_store_explicit(&record->woken, 0, memory_order_relaxed);
-    publish(record, sleeps ? TURN_SLEEPS : TURN_LOOP, before);
+    turn_record_publish(record, sleeps ? TURN_SLEEPS : TURN_LOOP, before);
 }
 
 static void sleep_end(struct loop *loop, deadline_t after)
@@ -118,9 +101,9 @@ static void sleep_end(struct loop *loop, deadline_t after)
     deadline_t woken = atomic_load(&record->woken);
     if (!woken) return; // Ruby refused to release the GVL
     deadline_t due = timer_next(&loop->timers);
-    if (woken - due >= limit) { // not for DEADLINE_NEVER
+    if (woken - due >= turn_limit) { // not for DEADLINE_NEVER
         watching->over(record, TURN_SLEEPS, due, after);
-    } else if (after - woken >= limit) {
+    } else if (after - woken >= turn_limit) {
         watching->over(record, TURN_SLEEPS, woken, after);
     }
 }
@@ -136,12 +119,12 @@ void turn_record_polled(struct loop *loop, deadline_t after)
             watching->polled(record, loop->ready_count - record->ready_before);
         if (slept && atomic_load_explicit(&turn_watcher_rests, memory_order_relaxed)) watching->woke(record, after);
     }
-    publish(record, TURN_LOOP, after);
+    turn_record_publish(record, TURN_LOOP, after);
 }
 
 void turn_record_interrupted(struct loop *loop, deadline_t now)
 {
     struct turn_record *record = loop->record;
-    if (phase_of(record) == TURN_LOOP) phase_end(record, now);
-    publish(record, TURN_LOOP, now);
+    phase_end(record, now);
+    turn_record_publish(record, TURN_LOOP, now);
 }

@@ -3,18 +3,18 @@
 #ifndef HEDDLE_LOOP_TURN_RECORD_H
 #define HEDDLE_LOOP_TURN_RECORD_H
 
+#include "cancel/owner.h"
 #include "os/deadline.h"
 
 #include <stdatomic.h>
 
 struct loop;
-struct wait_owner;
 
 enum { TURN_RECORDS = 64 }; // loops that are watched at a time
 
 enum turn_phase {
     TURN_LOOP,   // the loop itself: polls, trap handlers, other threads
-    TURN_RUNS,   // a fiber
+    TURN_RUNS,   // a fiber, or what the loop does before the next one
     TURN_SLEEPS, // a poll without the GVL
     TURN_PHASES
 };
@@ -28,6 +28,7 @@ struct turn_record {
     VALUE task;                  // of the turn, or 0 for code outside of any task
     uint64_t number;             // … and the task's number
     int64_t gc_before;           // turn_gc_time when the phase began
+    deadline_t ended;            // of a turn, after which the loop does something else; or 0
     uint32_t ready_before;       // ready fibers before the poll
 };
 
@@ -67,10 +68,30 @@ bool turn_record_enter(struct loop *loop);
 // No loop is watched any more; also in a child of fork.
 void turn_records_end(void);
 
+extern int64_t turn_limit; // nanoseconds, from which on a turn is reported; INT64_MAX while nobody watches
+
 // ---- called by measuring.c, for a loop that has a record
 
-void turn_record_begin(struct loop *loop, const struct wait_owner *owner, deadline_t now);
-void turn_record_end(struct loop *loop, deadline_t began, deadline_t now, bool counts);
+static inline void turn_record_publish(struct turn_record *record, enum turn_phase phase, deadline_t began)
+{
+    uint64_t turn = atomic_load_explicit(&record->turn, memory_order_relaxed);
+    record->gc_before = atomic_load_explicit(&turn_gc_time, memory_order_relaxed);
+    record->ended = 0;
+    atomic_store_explicit(&record->began, began, memory_order_relaxed);
+    atomic_store_explicit(&record->turn, ((turn >> 2) + 1) << 2 | phase, memory_order_release);
+}
+
+// A turn begins.
+static inline void turn_record_begin(struct turn_record *record, const struct wait_owner *owner, deadline_t now)
+{
+    record->task = owner->self;
+    record->number = owner->number;
+    turn_record_publish(record, TURN_RUNS, now);
+}
+
+// The turn took at least turn_limit.
+void turn_record_over(struct turn_record *record, deadline_t began, deadline_t now);
+
 void turn_record_poll(struct loop *loop, deadline_t before, bool sleeps);
 void turn_record_polled(struct loop *loop, deadline_t after);
 void turn_record_interrupted(struct loop *loop, deadline_t now);
