@@ -31,7 +31,7 @@ module Heddle
     attr_reader :backtrace
     # @return [Float, nil] seconds of CPU time that the thread used; nil if unknown
     attr_reader :cpu
-    # @return [Float] seconds that GC took meanwhile, in any thread
+    # @return [Float] seconds of CPU time that GC took meanwhile, in any thread
     attr_reader :gc
     # @return [Integer] how many fibers waited meanwhile, although nothing but the stall kept them
     attr_reader :waited
@@ -58,8 +58,8 @@ module Heddle
     def standing_for(count) = dup.tap { |stall| stall.instance_variable_set(:@count, count) }.freeze
 
     # @api private
-    # @return [Object] equal for stalls at the same place
-    def place = [reason, culprit, backtrace.first(3)]
+    # @return [Object] equal for stalls at the same place: in one method, called from the same lines
+    def place = [reason, backtrace.first&.sub(/:\d+:/, ":"), backtrace[1, 2]]
 
     # @return [String] the report, in several lines
     def to_s
@@ -172,6 +172,7 @@ module Heddle
 
         @reporter = Thread.new { Heddle.background_thread { report } }
         @reporter.name = "heddle stalls"
+        @reporter.thread_variable_set(:heddle_wakes_nobody, true)
         @reporter.report_on_exception = true
       end
 

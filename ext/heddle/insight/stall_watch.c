@@ -348,7 +348,7 @@ static void judge(struct stall *stall, const struct turn_record *record, enum tu
     stall->cpu = slept ? 0 : cpu < stall->length ? cpu : stall->length;
     if (each->other_count) find_culprit(each, thread, now);
     bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && stall->cpu >= stall->length / 4);
-    if (stall->gc >= stall->length / 2) {
+    if (stall->gc >= stall->length / 2 || (computed && stall->gc >= stall->cpu / 2)) {
         stall->reason = STALL_GC;
     } else if (stall->cpu >= 0 && !computed) {
         bool regains = slept && since == atomic_load(&record->woken);
@@ -426,16 +426,24 @@ static const struct turn_watcher watcher = {.over = over, .polled = polled, .wok
 // ---- GC
 
 static VALUE gc_hook; // a TracePoint, or 0
-static deadline_t gc_began;
+static int64_t gc_began;
+
+// CPU time: GC also waits for a processor.
+static int64_t own_cpu(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
 
 static void note_gc(VALUE point, void *unused)
 {
     (void)unused;
     rb_trace_arg_t *arguments = rb_tracearg_from_tracepoint(point);
     if (rb_tracearg_event_flag(arguments) == RUBY_INTERNAL_EVENT_GC_ENTER) {
-        gc_began = real_now();
+        gc_began = own_cpu();
     } else if (gc_began) {
-        atomic_fetch_add(&turn_gc_time, real_now() - gc_began);
+        atomic_fetch_add(&turn_gc_time, own_cpu() - gc_began);
         gc_began = 0;
     }
 }
@@ -485,41 +493,49 @@ void stall_watch_forked(void)
     reporter = 0;
 }
 
-static void start_watcher(void)
+static int64_t coarse_tick(void)
 {
-    if (runs) return;
-    int error = native_thread_start(watch, 128 << 10);
-    if (error) rb_raise(rb_eThreadError, "cannot start the thread that watches for stalls: %s", strerror(error));
-    runs = true;
+    struct timespec resolution = {0};
+#ifdef HEDDLE_HAS_COARSE_CLOCK
+    clock_getres(CLOCK_MONOTONIC_COARSE, &resolution);
+#endif
+    return resolution.tv_nsec;
+}
+
+// A watcher that is about to end looks at the limit once more, under the lock.
+static int set_limit(int64_t wanted)
+{
+    int error = 0;
+    pthread_mutex_lock(&lock);
+    tick = coarse_tick();
+    limit = wanted;
+    period = wanted / LOOKS;
+    last_look = real_now();
+    if (limit && !runs) error = native_thread_start(watch, 128 << 10);
+    if (error) limit = 0;
+    if (limit) runs = true;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&lock);
+    return error;
 }
 
 void stall_watch_set(int64_t wanted)
 {
     own_process();
     if (!initialized) stall_watch_forked();
-    bool on = wanted, was_on = limit;
-    if (on) start_watcher();
-    struct timespec resolution = {0};
-#ifdef HEDDLE_HAS_COARSE_CLOCK
-    clock_getres(CLOCK_MONOTONIC_COARSE, &resolution);
-#endif
-    if (on && !was_on) sampler_start();
-    pthread_mutex_lock(&lock);
-    tick = resolution.tv_nsec;
-    limit = wanted;
-    period = wanted / LOOKS;
-    last_look = real_now();
-    pthread_cond_signal(&changed);
-    pthread_mutex_unlock(&lock);
-    thread_scope_watch_misses(on ? missed : NULL, wanted);
-    if (on) {
-        turn_records_watch(&watcher, wanted);
+    bool was_on = limit;
+    int error = set_limit(wanted);
+    if (limit && !was_on) sampler_start();
+    thread_scope_watch_misses(limit ? missed : NULL, limit);
+    if (limit) {
+        turn_records_watch(&watcher, limit);
     } else {
         turn_records_end();
         if (was_on) sampler_stop();
         samplers_forget();
     }
-    hook_gc(on);
+    hook_gc(limit);
+    if (error) rb_raise(rb_eThreadError, "cannot start the thread that watches for stalls: %s", strerror(error));
 }
 
 void stall_watch_loop(struct loop *loop, int thread)

@@ -44,7 +44,7 @@ struct turn_watcher {
     void (*woke)(struct turn_record *record, deadline_t now);
 };
 
-// Nanoseconds that GC has taken so far, in any thread.
+// Nanoseconds of CPU time that GC has taken so far, in any thread.
 extern _Atomic int64_t turn_gc_time;
 
 // Set by the watcher's thread while it sleeps, because all loops do.
