@@ -28,7 +28,7 @@ struct sample {
     atomic_bool reached;       // the thread ran the job …
     _Atomic int64_t used;      // … after so much more CPU time, or, without a signal, time; nanoseconds
     atomic_bool in_regexp;     // the signal came within Ruby's regular expressions, which run such jobs, too
-    struct frames frames;        // none until one of the two places was reached
+    struct frames frames;      // none until one of the two places was reached
 };
 
 // Of one thread, during one turn.

@@ -110,8 +110,9 @@ static VALUE take(VALUE klass)
 {
     (void)klass;
     static const char *const reasons[] = {
-        [STALL_RUBY] = "ruby",     [STALL_NATIVE] = "native",   [STALL_GC] = "gc",            [STALL_GVL] = "gvl",
-        [STALL_KERNEL] = "kernel", [STALL_BLOCKED] = "blocked", [STALL_DEADLINE] = "deadline"};
+        [STALL_RUBY] = "ruby",        [STALL_NATIVE] = "native", [STALL_GC] = "gc",
+        [STALL_GVL] = "gvl",          [STALL_KERNEL] = "kernel", [STALL_BLOCKED] = "blocked",
+        [STALL_DEADLINE] = "deadline"};
     sampler_note_libraries(); // those that were loaded since
     const struct stall *stall = stall_first();
     if (!stall) return Qnil;

@@ -14,10 +14,10 @@
 #include <time.h>
 
 enum {
-    LOOKS = 4,       // in each limit
+    LOOKS = 4,        // in each limit
     RESTS_AFTER = 40, // looks at sleeping loops
-    OTHERS = 64,     // threads whose usage is compared
-    RING = 64        // stalls that are kept until they are taken
+    OTHERS = 64,      // threads whose usage is compared
+    RING = 64         // stalls that are kept until they are taken
 };
 
 static const deadline_t FAR = 3600000000000;
@@ -25,19 +25,19 @@ static const int64_t LONG_IN_C = 1000000; // nanoseconds of CPU time without a p
 
 // What the watcher knows of the loop with the turn_record of the same index. Under the lock.
 struct watched {
-    uint64_t turn;                     // the one that was seen last
-    deadline_t looked;                 // at the last look …
-    int64_t cpu, delay;                // … the CPU time of the loop's thread, and its time without a processor
-    bool began;                        // the same at the last look before the turn, if there was one
+    uint64_t turn;      // the one that was seen last
+    deadline_t looked;  // at the last look …
+    int64_t cpu, delay; // … the CPU time of the loop's thread, and its time without a processor
+    bool began;         // the same at the last look before the turn, if there was one
     int64_t cpu_from, delay_from;
-    int64_t absent;                    // nanoseconds of the turn in which the watcher should have run, and did not
-    uint32_t states[THREAD_STATES];    // how often the thread was seen in each during the turn
-    deadline_t next_sample;            // …
-    int64_t interval;                  // … and the time from one to the next
+    int64_t absent;                 // nanoseconds of the turn in which the watcher should have run, and did not
+    uint32_t states[THREAD_STATES]; // how often the thread was seen in each during the turn
+    deadline_t next_sample;         // …
+    int64_t interval;               // … and the time from one to the next
     struct thread_usage others[OTHERS];
-    size_t other_count;                // 0: not asked yet
+    size_t other_count; // 0: not asked yet
     deadline_t others_at;
-    int culprit;                       // the thread that used most CPU time since, or 0
+    int culprit; // the thread that used most CPU time since, or 0
     int64_t culprit_cpu;
 };
 
@@ -45,7 +45,7 @@ static struct watched watched[TURN_RECORDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static bool initialized, runs, rests;
-static int64_t limit, tick;      // nanoseconds; `tick`: of the coarse clock
+static int64_t limit, tick; // nanoseconds; `tick`: of the coarse clock
 static deadline_t last_look, period;
 static unsigned forks;
 
@@ -195,7 +195,7 @@ static void *watch(void *unused)
 static struct stall ring[RING];
 static size_t first, count;
 static uint64_t lost;
-static VALUE reporter; // the thread in stall_wait, or 0
+static VALUE reporter;       // the thread in stall_wait, or 0
 static struct stall *latest; // gets those that the next poll finds; or NULL
 
 struct stall *stall_first(void)
@@ -348,7 +348,7 @@ static void judge(struct stall *stall, const struct turn_record *record, enum tu
     stall->cpu = slept ? 0 : cpu < stall->length ? cpu : stall->length;
     if (each->other_count) find_culprit(each, thread, now);
     bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && stall->cpu >= stall->length / 4);
-    if (stall->gc >= stall->length / 2 || (computed && stall->gc >= stall->cpu / 2)) {
+    if (stall->gc >= (computed ? stall->cpu / 4 * 3 : stall->length / 2)) {
         stall->reason = STALL_GC;
     } else if (stall->cpu >= 0 && !computed) {
         bool regains = slept && since == atomic_load(&record->woken);
