@@ -63,12 +63,12 @@ module Heddle
 
     # @return [String] the report, in several lines
     def to_s
-      lines = [+"#{format("%.3f", seconds)} s: #{REASONS.fetch(reason)}, #{where}"]
+      lines = ["#{format("%.3f", seconds)} s: #{REASONS.fetch(reason)}, #{where}"]
       lines[0] << format(" (%.3f s of CPU time, %.3f s of GC)", cpu, gc) if cpu
       lines[0] << ", one of #{count}" if count > 1
       lines.concat(backtrace.map { |line| "    from #{line}" })
       if waited > 0
-        longest = waiters.map { |name, waited| format("%s %.3f s", name, waited) }.join(", ")
+        longest = waiters.map { |name, length| format("%s %.3f s", name, length) }.join(", ")
         lines << "    #{waited} fiber#{"s" unless waited == 1} waited: #{longest}"
       end
       lines.join("\n")

@@ -41,7 +41,7 @@ class StallsTest < Minitest::Test
   def test_time_of_allocations_is_not_gcs
     GC.start
     stall = stall_of(:ruby) do
-      (Time.now; +"a") until passed?(0.12)
+      [Time.now, +"a"] until passed?(0.12)
     end
     assert_reason :ruby, stall, __method__.to_s
   end
@@ -329,11 +329,11 @@ class StallsTest < Minitest::Test
       200.times { Process.kill(%w[URG USR2 WINCH].sample, #{Process.pid}); sleep(rand * 0.01) }
     RUBY
     Heddle.run do
-      6.times do |turn|
+      6.times do
         Heddle.spawn do
-          eval("def passing#{turn} = compute(0.06)", binding, __FILE__, __LINE__) # rubocop:disable Style/DocumentDynamicEvalDefinition
-          send(:"passing#{turn}")
-          self.class.undef_method(:"passing#{turn}")
+          self.class.define_method(:passing) { compute(0.06) }
+          passing
+          self.class.remove_method(:passing)
           GC.respond_to?(:compact) ? GC.compact : GC.start
         end
       end
