@@ -1,6 +1,7 @@
 #include "loop/measuring.h"
 
 #include "loop/loop.h"
+#include "loop/trace.h"
 #include "loop/turn_record.h"
 #include "os/fork.h"
 
@@ -23,7 +24,7 @@ static void own_numbers(void)
     forks = fork_count();
 }
 
-static void allocate_times(struct loop *loop)
+void measuring_allocate(struct loop *loop)
 {
     if (loop->times) return;
     loop->times = calloc(1, sizeof(*loop->times));
@@ -42,20 +43,14 @@ static void set_bits(struct loop *loop, unsigned bits, bool on)
 
 void measuring_set_one(struct loop *loop, unsigned bits, bool on)
 {
-    if (on && bits & MEASURE_TIMES) allocate_times(loop);
+    if (on && bits & MEASURE_TIMES) measuring_allocate(loop);
     set_bits(loop, bits, on);
 }
 
-void measuring_set(unsigned bits, bool on)
+void measuring_want(unsigned bits, bool on)
 {
     own_numbers();
-    if (on && bits & MEASURE_TIMES) {
-        for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
-            allocate_times(loop);
-    }
     wanted = on ? wanted | bits : wanted & ~bits;
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
-        set_bits(loop, bits, on);
 }
 
 unsigned measuring_bits(void)
@@ -67,7 +62,12 @@ unsigned measuring_bits(void)
 void measuring_enter(struct loop *loop)
 {
     own_numbers();
-    if (wanted & MEASURE_TIMES) allocate_times(loop);
+    if (wanted & MEASURE_TIMES) measuring_allocate(loop);
+    if (wanted & MEASURE_TRACE) {
+        VALUE name = trace_thread_name(rb_thread_current()); // the trace may end meanwhile
+        trace_attach(loop);
+        trace_name_thread(loop, name);
+    }
     if (wanted) set_bits(loop, wanted, true);
     if (turn_record_enter(loop)) set_bits(loop, MEASURE_STALLS, true);
 }
@@ -115,6 +115,7 @@ void measuring_leave(struct loop *loop)
     if (loop->times) merge_times(&past_times, loop->times);
     loop->measuring = 0;
     turn_record_detach(loop);
+    loop->trace = NULL;
 }
 
 void measuring_free(struct loop *loop)
@@ -131,21 +132,22 @@ void measuring_discard(struct loop *loop)
     if (loop->times) memset(loop->times, 0, sizeof(*loop->times));
     loop->measuring &= ~(unsigned)MEASURE_TRACE;
     turn_record_detach(loop);
+    loop->trace = NULL;
     loop->turn = (struct loop_turn){0};
 }
 
-void measuring_sum(struct loop_statistics *statistics, struct loop_times *times)
+void measuring_past(struct loop_statistics *statistics, struct loop_times *times)
 {
     own_numbers();
     *statistics = past;
-    if (times) {
-        memset(times, 0, sizeof(*times));
-        merge_times(times, &past_times);
-    }
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
-        add_statistics(statistics, loop);
-        if (times && loop->times) merge_times(times, loop->times);
-    }
+    memset(times, 0, sizeof(*times));
+    merge_times(times, &past_times);
+}
+
+void measuring_add(const struct loop *loop, struct loop_statistics *statistics, struct loop_times *times)
+{
+    add_statistics(statistics, loop);
+    if (loop->times) merge_times(times, loop->times);
 }
 
 // ---- turns
@@ -156,13 +158,22 @@ static deadline_t turn_clock(const struct loop *loop)
     return loop->measuring == MEASURE_STALLS ? deadline_recently() : deadline_now();
 }
 
-// Code outside of any task may run for as long as it likes while no fiber waits for anything.
-static bool outside(const struct loop *loop)
+static void trace(struct loop *loop, const struct trace_event *event)
 {
-    return loop->turn.number == loop->root->number && !loop->wakeable && !loop->ready.head;
+    trace_put(loop->trace, event, NULL, 0);
 }
 
-static void turn_end(struct loop *loop, deadline_t now)
+// Code outside of any task may run for as long as it likes while no other fiber waits for something. `parks`: its own
+// wait, which is counted already, or NULL.
+static bool outside(const struct loop *loop, const struct loop_wait *parks)
+{
+    if (loop->turn.number != loop->root->number) return false;
+    size_t waiting = loop->wakeable + loop->ready_count;
+    size_t own = !parks || parks->kind == WAIT_BLOCK ? 0 : parks->state == WAIT_READY ? 2 : 1;
+    return waiting <= own;
+}
+
+static void turn_end(struct loop *loop, deadline_t now, const struct loop_wait *parks)
 {
     int64_t run = now - loop->turn.began;
     deadline_t began = loop->turn.began;
@@ -171,7 +182,10 @@ static void turn_end(struct loop *loop, deadline_t now)
     if (!began) return;
     if (loop->measuring & MEASURE_STALLS) loop->record->ended = now;
     if (loop->measuring == MEASURE_STALLS && run < turn_limit) return;
-    if (outside(loop)) return;
+    if (loop->trace)
+        trace(loop,
+              &(struct trace_event){.at = now - run, .kind = TRACE_TURN, .task = loop->turn.number, .first = run});
+    if (outside(loop, parks)) return;
     if (loop->measuring & MEASURE_STALLS && run >= turn_limit) turn_record_over(loop->record, began, now);
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
@@ -188,7 +202,7 @@ void measure_park(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->measured) return;
     wait->measured = true;
-    turn_end(loop, turn_clock(loop));
+    turn_end(loop, turn_clock(loop), wait);
     wait->since = loop->turn.now;
     if (wait->kind == WAIT_YIELD) wait->ready = loop->turn.now;
 }
@@ -200,43 +214,62 @@ void measure_ready(struct loop *loop, struct loop_wait *wait)
     deadline_t now = deadline_now();
     // A timer was due when the fiber should have run: that it was looked at late is the loop's lag.
     wait->ready = wait->timed_out && wait->timer.at < now ? wait->timer.at : now;
+    if (!loop->trace || !wait->measured) return;
+    trace(loop, &(struct trace_event){.at = now,
+                                      .kind = TRACE_WAKE,
+                                      .task = wait->owner->number,
+                                      .first = wait->since,
+                                      .second = loop->turn.began ? loop->turn.number : 0});
+}
+
+void measure_trace_wait(struct loop *loop, const struct loop_wait *wait, deadline_t now)
+{
+    trace(loop, &(struct trace_event){.at = now,
+                                      .kind = TRACE_WAIT,
+                                      .what = wait->kind,
+                                      .task = wait->owner->number,
+                                      .first = wait->since,
+                                      .second = (uint64_t)wait->ready,
+                                      .descriptor = wait->descriptor});
 }
 
 void measure_resume(struct loop *loop, struct loop_wait *wait)
 {
-    if (loop->turn.began) turn_end(loop, turn_clock(loop));
+    if (loop->turn.began) turn_end(loop, turn_clock(loop), NULL);
     deadline_t now = loop->turn.now;
     if (wait->measured && loop->measuring & MEASURE_TIMES) {
         if (wait->ready) histogram_add(&loop->times->lag, now - wait->ready);
         if (wait->kind != WAIT_YIELD && wait->kind != WAIT_IDLE)
             histogram_add(&loop->times->wait[wait->kind], (wait->ready ? wait->ready : now) - wait->since);
     }
+    if (wait->measured && loop->trace && wait->kind != WAIT_IDLE) measure_trace_wait(loop, wait, now);
     wait->measured = false;
     turn_begin(loop, wait->owner);
 }
 
 void measure_thrown(struct loop *loop, struct loop_wait *wait)
 {
-    turn_end(loop, turn_clock(loop));
+    turn_end(loop, turn_clock(loop), NULL);
     measure_resume(loop, wait);
 }
 
 void measure_start(struct loop *loop)
 {
     if (loop->turn.began && loop->turn.number == loop->owner->number) return;
-    if (loop->turn.began) turn_end(loop, turn_clock(loop));
+    if (loop->turn.began) turn_end(loop, turn_clock(loop), NULL);
     turn_begin(loop, loop->owner);
 }
 
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
-    if (loop->turn.began) turn_end(loop, before);
+    if (loop->turn.began) turn_end(loop, before, NULL);
     if (loop->measuring & MEASURE_STALLS) turn_record_poll(loop, before, sleeps);
 }
 
-void measure_polled(struct loop *loop, deadline_t before, deadline_t after)
+void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool slept)
 {
-    (void)before;
+    if (loop->trace)
+        trace(loop, &(struct trace_event){.at = before, .kind = TRACE_POLL, .first = after - before, .what = slept});
     loop->turn.began = 0;
     loop->turn.now = after;
     if (loop->measuring & MEASURE_STALLS) turn_record_polled(loop, after);
