@@ -71,6 +71,7 @@ LINUX = {
   "SENDFILE" => [%w[stddef.h sys/types.h sys/sendfile.h], "sendfile(0, 0, NULL, 1)"],
   "COARSE_CLOCK" => ["time.h", "struct timespec now; clock_gettime(CLOCK_MONOTONIC_COARSE, &now)"],
   "CONDITION_CLOCK" => [%w[pthread.h time.h], "pthread_condattr_setclock(0, CLOCK_MONOTONIC)"],
+  "THREAD_SIGNALS" => [%w[link.h sys/syscall.h unistd.h], "syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), 0)"],
   "ST_MTIM" => ["sys/stat.h", "struct stat file; file.st_mtim.tv_nsec = 0"],
   # Elsewhere MADV_DONTNEED is a hint that frees nothing, and nothing populates pages.
   "LINUX_MADVISE" => ["sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"]

@@ -272,6 +272,16 @@ static inline bool shim_postpone(void (*function)(void *))
 #endif
 }
 
+// The same from a native thread that Ruby does not know. # RUBY_VERSION < 3.3: does nothing
+static inline void shim_postpone_from_outside(void (*function)(void *))
+{
+#if RUBY_API_VERSION_CODE < 30300
+    (void)function;
+#else
+    shim_postpone(function);
+#endif
+}
+
 // Returns whether Ruby calls io_read and similar hooks with (offset, length) for a single transfer, as 4.1 does.
 // Earlier versions pass (length, offset) and expect as many transfers as that takes. The version of IO::Buffer tells
 // which. # RUBY_VERSION >= 4.1

@@ -93,8 +93,9 @@ struct loop {
     VALUE (*deadlock_error)(struct loop *loop);
     unsigned measuring; // bits of measuring.h; each but 0 costs readings of the clock at each switch
     struct loop_turn turn;
-    struct loop_times *times; // or NULL
-    struct trace_ring *trace; // while a trace is written; or NULL
+    struct loop_times *times;   // or NULL
+    struct trace_ring *trace;   // while a trace is written; or NULL
+    struct turn_record *record; // while stalls are watched; or NULL
     bool closed;
     bool releasing_mutex; // Mutex#sleep is about to call kernel_sleep
     struct loop_statistics statistics;

@@ -2,6 +2,7 @@
 
 #include "loop/loop.h"
 #include "loop/trace.h"
+#include "loop/turn_record.h"
 #include "os/fork.h"
 
 #include <stdlib.h>
@@ -68,6 +69,14 @@ void measuring_enter(struct loop *loop)
         trace_name_thread(loop, name);
     }
     if (wanted) set_bits(loop, wanted, true);
+    if (turn_record_enter(loop)) set_bits(loop, MEASURE_STALLS, true);
+}
+
+bool measuring_watch(struct loop *loop, int thread)
+{
+    if (!turn_record_attach(loop, thread, loop->thread == rb_thread_current())) return false;
+    set_bits(loop, MEASURE_STALLS, true);
+    return true;
 }
 
 // ---- numbers of the process
@@ -105,11 +114,13 @@ void measuring_leave(struct loop *loop)
     add_statistics(&past, loop);
     if (loop->times) merge_times(&past_times, loop->times);
     loop->measuring = 0;
+    turn_record_detach(loop);
     loop->trace = NULL;
 }
 
 void measuring_free(struct loop *loop)
 {
+    turn_record_detach(loop);
     free(loop->times);
     loop->times = NULL;
 }
@@ -120,6 +131,7 @@ void measuring_discard(struct loop *loop)
     loop->poller.system_calls = 0;
     if (loop->times) memset(loop->times, 0, sizeof(*loop->times));
     loop->measuring &= ~(unsigned)MEASURE_TRACE;
+    turn_record_detach(loop);
     loop->trace = NULL;
     loop->turn = (struct loop_turn){0};
 }
@@ -140,6 +152,12 @@ void measuring_add(const struct loop *loop, struct loop_statistics *statistics, 
 
 // ---- turns
 
+// Stalls alone are measured by the kernel's last tick, at a quarter of the price.
+static deadline_t turn_clock(const struct loop *loop)
+{
+    return loop->measuring == MEASURE_STALLS ? deadline_recently() : deadline_now();
+}
+
 static void trace(struct loop *loop, const struct trace_event *event)
 {
     trace_put(loop->trace, event, NULL, 0);
@@ -158,29 +176,33 @@ static bool outside(const struct loop *loop, const struct loop_wait *parks)
 static void turn_end(struct loop *loop, deadline_t now, const struct loop_wait *parks)
 {
     int64_t run = now - loop->turn.began;
-    bool began = loop->turn.began;
+    deadline_t began = loop->turn.began;
     loop->turn.began = 0;
     loop->turn.now = now;
     if (!began) return;
+    if (loop->measuring & MEASURE_STALLS) loop->record->ended = now;
+    if (loop->measuring == MEASURE_STALLS && run < turn_limit) return;
     if (loop->trace)
         trace(loop,
               &(struct trace_event){.at = now - run, .kind = TRACE_TURN, .task = loop->turn.number, .first = run});
     if (outside(loop, parks)) return;
+    if (loop->measuring & MEASURE_STALLS && run >= turn_limit) turn_record_over(loop->record, began, now);
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
 }
 
-static void turn_begin(struct loop *loop, uint64_t number)
+static void turn_begin(struct loop *loop, const struct wait_owner *owner)
 {
     loop->turn.began = loop->turn.now;
-    loop->turn.number = number;
+    loop->turn.number = owner->number;
+    if (loop->measuring & MEASURE_STALLS) turn_record_begin(loop->record, owner, loop->turn.now);
 }
 
 void measure_park(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->measured) return;
     wait->measured = true;
-    turn_end(loop, deadline_now(), wait);
+    turn_end(loop, turn_clock(loop), wait);
     wait->since = loop->turn.now;
     if (wait->kind == WAIT_YIELD) wait->ready = loop->turn.now;
 }
@@ -188,6 +210,7 @@ void measure_park(struct loop *loop, struct loop_wait *wait)
 void measure_ready(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->kind == WAIT_YIELD) return; // measure_park is about to come
+    if (loop->measuring == MEASURE_STALLS) return;
     deadline_t now = deadline_now();
     // A timer was due when the fiber should have run: that it was looked at late is the loop's lag.
     wait->ready = wait->timed_out && wait->timer.at < now ? wait->timer.at : now;
@@ -212,7 +235,7 @@ void measure_trace_wait(struct loop *loop, const struct loop_wait *wait, deadlin
 
 void measure_resume(struct loop *loop, struct loop_wait *wait)
 {
-    if (loop->turn.began) turn_end(loop, deadline_now(), NULL);
+    if (loop->turn.began) turn_end(loop, turn_clock(loop), NULL);
     deadline_t now = loop->turn.now;
     if (wait->measured && loop->measuring & MEASURE_TIMES) {
         if (wait->ready) histogram_add(&loop->times->lag, now - wait->ready);
@@ -221,26 +244,26 @@ void measure_resume(struct loop *loop, struct loop_wait *wait)
     }
     if (wait->measured && loop->trace && wait->kind != WAIT_IDLE) measure_trace_wait(loop, wait, now);
     wait->measured = false;
-    turn_begin(loop, wait->owner->number);
+    turn_begin(loop, wait->owner);
 }
 
 void measure_thrown(struct loop *loop, struct loop_wait *wait)
 {
-    turn_end(loop, deadline_now(), NULL);
+    turn_end(loop, turn_clock(loop), NULL);
     measure_resume(loop, wait);
 }
 
 void measure_start(struct loop *loop)
 {
     if (loop->turn.began && loop->turn.number == loop->owner->number) return;
-    if (loop->turn.began) turn_end(loop, deadline_now(), NULL);
-    turn_begin(loop, loop->owner->number);
+    if (loop->turn.began) turn_end(loop, turn_clock(loop), NULL);
+    turn_begin(loop, loop->owner);
 }
 
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
-    (void)sleeps;
     if (loop->turn.began) turn_end(loop, before, NULL);
+    if (loop->measuring & MEASURE_STALLS) turn_record_poll(loop, before, sleeps);
 }
 
 void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool slept)
@@ -249,10 +272,12 @@ void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool
         trace(loop, &(struct trace_event){.at = before, .kind = TRACE_POLL, .first = after - before, .what = slept});
     loop->turn.began = 0;
     loop->turn.now = after;
+    if (loop->measuring & MEASURE_STALLS) turn_record_polled(loop, after);
 }
 
 void measure_interrupted(struct loop *loop)
 {
     loop->turn.began = 0;
-    loop->turn.now = deadline_now();
+    loop->turn.now = turn_clock(loop);
+    if (loop->measuring & MEASURE_STALLS) turn_record_interrupted(loop, loop->turn.now);
 }

@@ -41,6 +41,10 @@ void measuring_allocate(struct loop *loop);
 // Sets or clears the bits in one loop. Raises NoMemoryError before anything has changed.
 void measuring_set_one(struct loop *loop, unsigned bits, bool on);
 
+// Has this loop publish its turns (turn_record.h). `thread`: the kernel's number of its thread. False if too many loops
+// do.
+bool measuring_watch(struct loop *loop, int thread);
+
 // A loop starts, ends (its numbers stay in those of the process), or is freed. Starting may raise NoMemoryError.
 void measuring_enter(struct loop *loop);
 void measuring_leave(struct loop *loop);

@@ -18,6 +18,11 @@ static void expire_wait(struct timer *timer)
     loop_wake(wait->owner->loop, wait);
 }
 
+const struct loop_wait *wait_of_timer(const struct timer *timer)
+{
+    return timer->expire == expire_wait ? (const struct loop_wait *)timer : NULL;
+}
+
 // A wait that reacquires a Mutex does not raise what is pending: it stays pending.
 static void prepare_wait(const struct parking *parking)
 {

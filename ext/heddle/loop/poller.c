@@ -121,6 +121,7 @@ static void *poll_kernel(void *argument)
     struct poll *poll = argument;
     poll->done = true;
     poll->error = poll->poller->backend->wait(poll->poller->backend_state, poll->timeout, poll->until);
+    if (poll->poller->woken) atomic_store(poll->poller->woken, deadline_now());
     return NULL;
 }
 
