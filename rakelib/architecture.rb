@@ -10,7 +10,7 @@ class Architecture
   ROWS = [
     ["", "wire/http", "wire/memcached", "wire/mysql", "wire/postgresql"],
     ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"], ["stream"],
-    ["net_http", "memcached", "db", "simulation"],
+    ["net_http", "memcached", "db", "simulation", "insight"],
     ["db/mysql", "db/postgresql", "db/sqlite"]
   ].freeze
   # Tables of functions by which a layer calls layers above it, with the layer that has the struct. Each is a way up

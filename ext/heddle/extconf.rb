@@ -8,7 +8,7 @@ require "mkmf"
 LAYERS = [
   ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "stream", "wire/http",
   "wire/memcached", "wire/mysql", "wire/postgresql", "net_http", "memcached", "db", "db/mysql", "db/postgresql",
-  "db/sqlite", "simulation"
+  "db/sqlite", "simulation", "insight"
 ].freeze
 # What a build that was killed has left of its probes is no source.
 FileUtils.rm_f(Dir["#{__dir__}/conftest.*"])

@@ -103,6 +103,7 @@ static VALUE park_body(VALUE argument)
     }
     if (parking->enter) {
         loop->since_poll++;
+        if (loop->measuring) measure_park(loop, wait);
         parking->enter(loop, parking->enter_argument);
     }
     switch_away(loop, wait);
@@ -156,6 +157,7 @@ static VALUE park_end(VALUE argument)
         if (parking->send) send_end(loop, parking->send, true);
         return Qnil;
     }
+    if (wait->measured && loop->measuring) measure_thrown(loop, wait);
     parking_detach(loop, wait);
     if (parking->send) send_end(loop, parking->send, false);
     parking->timed_out = wait->timed_out;

@@ -2,6 +2,7 @@
 
 #include "cancel/scope_fiber.h"
 #include "protect.h"
+#include "sync/pools.h"
 #include "scope/deadline_scope.h"
 #include "scope/scope.h"
 
@@ -324,6 +325,7 @@ static VALUE resource_pool_allocate(VALUE klass)
     struct resource_pool *pool;
     VALUE self = TypedData_Make_Struct(klass, struct resource_pool, &resource_pool_type, pool);
     resource_pool_init(pool, self, &resource_of_ruby);
+    pools_add(self);
     return self;
 }
 

@@ -1,6 +1,7 @@
 #include "sync/semaphore.h"
 
 #include "scope/deadline_scope.h"
+#include "sync/pools.h"
 #include "task/join.h"
 
 static VALUE ePoolClosed;
@@ -159,6 +160,7 @@ static VALUE semaphore_allocate(VALUE klass)
     struct semaphore *semaphore;
     VALUE self = TypedData_Make_Struct(klass, struct semaphore, &semaphore_type, semaphore);
     semaphore_init(semaphore, self);
+    pools_add(self);
     return self;
 }
 

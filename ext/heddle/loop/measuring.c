@@ -1,0 +1,234 @@
+#include "loop/measuring.h"
+
+#include "loop/loop.h"
+#include "os/fork.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- which loops measure what
+
+static unsigned wanted;                 // of all loops of the process
+static struct loop_statistics past;     // of loops that have closed
+static struct loop_times past_times;
+static unsigned forks;                  // fork_count() of the process that these belong to
+
+static void own_numbers(void)
+{
+    if (forks == fork_count()) return;
+    memset(&past, 0, sizeof(past));
+    memset(&past_times, 0, sizeof(past_times));
+    wanted &= ~(unsigned)MEASURE_TRACE; // the parent's file
+    forks = fork_count();
+}
+
+static void allocate_times(struct loop *loop)
+{
+    if (loop->times) return;
+    loop->times = calloc(1, sizeof(*loop->times));
+    if (!loop->times) rb_memerror();
+}
+
+static void set_bits(struct loop *loop, unsigned bits, bool on)
+{
+    unsigned before = loop->measuring;
+    loop->measuring = on ? before | bits : before & ~bits;
+    if (before || !on) return;
+    // In the middle of a turn, or of a poll, whose end corrects this.
+    loop->turn.began = loop->turn.now = deadline_now();
+    loop->turn.number = loop->owner->number;
+}
+
+void measuring_set_one(struct loop *loop, unsigned bits, bool on)
+{
+    if (on && bits & MEASURE_TIMES) allocate_times(loop);
+    set_bits(loop, bits, on);
+}
+
+void measuring_set(unsigned bits, bool on)
+{
+    own_numbers();
+    if (on && bits & MEASURE_TIMES) {
+        for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
+            allocate_times(loop);
+    }
+    wanted = on ? wanted | bits : wanted & ~bits;
+    for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
+        set_bits(loop, bits, on);
+}
+
+unsigned measuring_bits(void)
+{
+    own_numbers();
+    return wanted;
+}
+
+void measuring_enter(struct loop *loop)
+{
+    own_numbers();
+    if (wanted & MEASURE_TIMES) allocate_times(loop);
+    if (wanted) set_bits(loop, wanted, true);
+    if (wanted & MEASURE_RECORDS) record_loop_open(loop);
+}
+
+// ---- numbers of the process
+
+static void add_statistics(struct loop_statistics *sum, const struct loop *loop)
+{
+    const struct loop_statistics *more = &loop->statistics;
+    sum->switches += more->switches;
+    sum->polls += more->polls;
+    sum->empty_polls += more->empty_polls;
+    sum->sleeps += more->sleeps;
+    for (int kind = 0; kind < WAIT_KINDS; kind++)
+        sum->waits[kind] += more->waits[kind];
+    sum->system_calls += more->system_calls + loop->poller.system_calls;
+    sum->spawned += more->spawned;
+    sum->reused += more->reused;
+    sum->retired += more->retired;
+    for (int end = 0; end < LOOP_ENDS; end++)
+        sum->ended[end] += more->ended[end];
+    sum->idle += more->idle;
+    if (more->longest_run > sum->longest_run) sum->longest_run = more->longest_run;
+}
+
+static void merge_times(struct loop_times *sum, const struct loop_times *more)
+{
+    histogram_merge(&sum->run, &more->run);
+    histogram_merge(&sum->lag, &more->lag);
+    for (int kind = 0; kind < WAIT_KINDS; kind++)
+        histogram_merge(&sum->wait[kind], &more->wait[kind]);
+}
+
+void measuring_leave(struct loop *loop)
+{
+    own_numbers();
+    add_statistics(&past, loop);
+    if (loop->times) merge_times(&past_times, loop->times);
+    record_loop_close(loop);
+    loop->measuring = 0;
+}
+
+void measuring_free(struct loop *loop)
+{
+    free(loop->times);
+    loop->times = NULL;
+}
+
+void measuring_discard(struct loop *loop)
+{
+    memset(&loop->statistics, 0, sizeof(loop->statistics));
+    loop->poller.system_calls = 0;
+    if (loop->times) memset(loop->times, 0, sizeof(*loop->times));
+    loop->measuring &= ~(unsigned)MEASURE_TRACE;
+    loop->turn = (struct loop_turn){0};
+    loop->record = NULL; // the parent's
+}
+
+void measuring_sum(struct loop_statistics *statistics, struct loop_times *times)
+{
+    own_numbers();
+    *statistics = past;
+    if (times) {
+        memset(times, 0, sizeof(*times));
+        merge_times(times, &past_times);
+    }
+    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
+        add_statistics(statistics, loop);
+        if (times && loop->times) merge_times(times, loop->times);
+    }
+}
+
+// ---- turns
+
+// Code outside of any task may run for as long as it likes while no fiber waits for anything.
+static bool outside(const struct loop *loop)
+{
+    return loop->turn.number == loop->root->number && !loop->wakeable && !loop->ready.head;
+}
+
+static void turn_end(struct loop *loop, deadline_t now)
+{
+    int64_t run = now - loop->turn.began;
+    bool began = loop->turn.began;
+    loop->turn.began = 0;
+    loop->turn.now = now;
+    if (began && loop->record) record_turn_end(loop, run);
+    if (!began || outside(loop)) return;
+    if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
+    if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
+}
+
+static void turn_begin(struct loop *loop, uint64_t number)
+{
+    loop->turn.began = loop->turn.now;
+    loop->turn.number = number;
+    if (loop->record) record_turn(loop);
+}
+
+void measure_park(struct loop *loop, struct loop_wait *wait)
+{
+    if (wait->measured) return;
+    wait->measured = true;
+    turn_end(loop, deadline_now());
+    wait->since = loop->turn.now;
+    if (wait->owner->record) record_park(wait);
+    if (wait->kind == WAIT_YIELD) wait->ready = loop->turn.now;
+}
+
+void measure_ready(struct loop *loop, struct loop_wait *wait)
+{
+    (void)loop;
+    if (wait->kind == WAIT_YIELD) return; // measure_park is about to come
+    deadline_t now = deadline_now();
+    // A timer was due when the fiber should have run: that it was looked at late is the loop's lag.
+    wait->ready = wait->timed_out && wait->timer.at < now ? wait->timer.at : now;
+    if (wait->owner->record) record_ready(wait);
+}
+
+void measure_resume(struct loop *loop, struct loop_wait *wait)
+{
+    if (loop->turn.began) turn_end(loop, deadline_now());
+    deadline_t now = loop->turn.now;
+    if (wait->measured && loop->measuring & MEASURE_TIMES) {
+        if (wait->ready) histogram_add(&loop->times->lag, now - wait->ready);
+        if (wait->kind != WAIT_YIELD && wait->kind != WAIT_IDLE)
+            histogram_add(&loop->times->wait[wait->kind], (wait->ready ? wait->ready : now) - wait->since);
+    }
+    if (wait->measured && wait->owner->record) record_resume(wait, now);
+    wait->measured = false;
+    turn_begin(loop, wait->owner->number);
+}
+
+void measure_thrown(struct loop *loop, struct loop_wait *wait)
+{
+    turn_end(loop, deadline_now());
+    measure_resume(loop, wait);
+}
+
+void measure_start(struct loop *loop)
+{
+    if (loop->turn.began && loop->turn.number == loop->owner->number) return;
+    if (loop->turn.began) turn_end(loop, deadline_now());
+    turn_begin(loop, loop->owner->number);
+}
+
+void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
+{
+    if (loop->turn.began) turn_end(loop, before);
+    if (loop->record && sleeps) record_sleep(loop, before);
+}
+
+void measure_polled(struct loop *loop, deadline_t before, deadline_t after)
+{
+    (void)before;
+    loop->turn.began = 0;
+    loop->turn.now = after;
+    if (loop->record) record_sleep(loop, 0);
+}
+
+void measure_interrupted(struct loop *loop)
+{
+    loop->turn.began = 0;
+    loop->turn.now = deadline_now();
+}
