@@ -8,7 +8,7 @@ require "tmpdir"
 require "heddle/lab"
 
 class LabCLITest < Minitest::Test
-  EXE = File.expand_path("../../lab/exe/heddle", __dir__)
+  EXE = File.expand_path("../../exe/heddle", __dir__)
 
   def cli(*argv)
     out, err = StringIO.new, StringIO.new

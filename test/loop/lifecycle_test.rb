@@ -174,7 +174,7 @@ class LifecycleTest < Minitest::Test
       _, said, = Open3.capture3(environment, RbConfig.ruby, "--disable=gems", *folders, path)
       said.force_encoding(Encoding::UTF_8)
       assert_match(/nobody waits for:\n#{folder}.*größer/, said)
-      assert_match(/waits for the end of a sleep.*\n    from #{path}:4/, said)
+      assert_match(/ the end of a sleep.*\n    from #{path}:4/, said)
     end
   end
 

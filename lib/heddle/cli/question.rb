@@ -101,7 +101,8 @@ module Heddle
         loops, tasks, details = [], [], {}
         ruby = reason = nil
         rows.each do |row|
-          if row.key?("task") then tasks << row
+          if row.key?("heddle") then process.merge!(row)
+          elsif row.key?("task") then tasks << row
           elsif row.key?("detail") then details[row["detail"]] = row
           elsif row.key?("loop") then loops << row
           elsif row.key?("ruby") then ruby, reason = row.values_at("ruby", "reason")

@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "../insight/reporter"
+require_relative "../insight/text"
+
 module Heddle
   # The report of {Heddle.dump}, which `heddle ps` shows, too.
   #
@@ -14,9 +17,8 @@ module Heddle
     # @return [String]
     def text(scheduler) = lines([[scheduler, Thread.current]])
 
+    # Trap handlers call this, too.
     def lines(schedulers)
-      require_relative "../insight/reporter"
-      require_relative "../insight/text"
       Insight::Text.new(Insight::Reporter.snapshot(schedulers)).ps.join("\n")
     end
     private_class_method :lines

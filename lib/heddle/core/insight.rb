@@ -64,7 +64,6 @@ module Heddle
       def load_reporter
         require "json"
         require_relative "../insight/folder"
-        require_relative "../insight/reporter"
       end
 
       def watch

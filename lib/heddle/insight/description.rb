@@ -21,6 +21,10 @@ module Heddle
         (text.size > longest) ? "#{text[0, longest - 1]}…" : text
       end
 
+      # @param text [String]
+      # @return [String] the same in quotes
+      def self.quote(text, longest = LONGEST) = "\"#{clean(text, longest)}\""
+
       # @param queries [Hash{Integer => String}] the statements that tasks run, by the tasks' numbers
       def initialize(queries = {})
         @queries = queries
@@ -56,7 +60,7 @@ module Heddle
 
       def named(task)
         name = task.name
-        name ? "#{task.number} #{Description.clean(name).inspect}" : task.number.to_s
+        name ? "#{task.number} #{Description.quote(name)}" : task.number.to_s
       end
 
       def thread(thread) = Description.clean(thread.name || thread.inspect)

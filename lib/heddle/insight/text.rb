@@ -115,7 +115,7 @@ module Heddle
       end
 
       def named(task)
-        task["name"] ? "#{task["task"]} #{clean(task["name"]).inspect}" : task["task"].to_s
+        task["name"] ? "#{task["task"]} #{Description.quote(task["name"])}" : task["task"].to_s
       end
 
       def descriptor(task)
@@ -168,7 +168,7 @@ module Heddle
           columns << ["turns", ->(task) { task["turns"].to_s }]
         end
         if tasks.any? { |task| task["name"] }
-          columns << ["name", ->(task) { task["name"] ? Description.clean(task["name"], NAME).inspect : "-" }]
+          columns << ["name", ->(task) { task["name"] ? Description.quote(task["name"], NAME) : "-" }]
         end
         columns << ["waits for", ->(task) { wait(task) }]
       end
