@@ -121,16 +121,14 @@ static VALUE serve_questions(VALUE unused)
         helper.progress = deadline_now();
         pthread_mutex_unlock(&helper.lock);
         if (!open) continue;
-        VALUE answer = rb_yield(rb_utf8_str_new_cstr(words));
-        if (!RB_TYPE_P(answer, T_STRING)) continue;
-        size_t length = (size_t)RSTRING_LEN(answer);
-        char *copy = malloc(length + 1);
-        if (copy) memcpy(copy, RSTRING_PTR(answer), length);
-        RB_GC_GUARD(answer);
+        text_free(details_lines());
+        rb_yield(rb_utf8_str_new_cstr(words));
+        struct text answer = *details_lines();
+        *details_lines() = (struct text){0};
         pthread_mutex_lock(&helper.lock);
         free(helper.text);
-        helper.text = copy;
-        helper.length = length;
+        helper.text = answer.failed ? NULL : answer.bytes;
+        helper.length = answer.length;
         helper.done = number;
         pthread_cond_broadcast(&helper.answered);
         pthread_mutex_unlock(&helper.lock);
@@ -151,7 +149,7 @@ static VALUE leave(VALUE forks)
 /*
  * call-seq: Heddle::Insight.serve { |question| ... }
  *
- * Waits for questions, and calls the block with each; the block returns a String. Ends only by an exception or a kill.
+ * Waits for questions, and calls the block with each, which adds lines to the answer. Ends only by an exception or a kill.
  * Does nothing if another thread serves.
  *
  * @api private
@@ -189,4 +187,5 @@ void helper_define(VALUE module)
 {
     rb_define_singleton_method(module, "serve", serve, 0);
     rb_define_singleton_method(module, "give_way", give_way, 0);
+    details_define(module);
 }

@@ -99,12 +99,18 @@ static VALUE measured(VALUE self, VALUE object)
                                 ULL2NUM(row.turns));
 }
 
-/* @api private Heddle::Insight.named?(task) -> true or false: whether its record has a name, or it has none */
-static VALUE named_p(VALUE self, VALUE object)
+/*
+ * call-seq: Heddle::Insight.running(scheduler) -> Task or nil
+ *
+ * The task that runs now, or whose fiber polls.
+ *
+ * @api private
+ */
+static VALUE running(VALUE self, VALUE scheduler)
 {
     (void)self;
-    struct task_row row;
-    return record_of(&task_of(object)->owner, &row) && row.name[0] ? Qtrue : Qfalse;
+    const struct loop *loop = loop_of(scheduler);
+    return loop && loop->owner->self ? loop->owner->self : Qnil;
 }
 
 void Init_heddle_insight(void)
@@ -116,6 +122,6 @@ void Init_heddle_insight(void)
     rb_define_singleton_method(insight, "stop_listening", stop_listening, 0);
     rb_define_singleton_method(insight, "loop_number", loop_number, 1);
     rb_define_singleton_method(insight, "measured", measured, 1);
-    rb_define_singleton_method(insight, "named?", named_p, 1);
+    rb_define_singleton_method(insight, "running", running, 1);
     helper_define(insight);
 }

@@ -57,6 +57,13 @@ void text_format(struct text *text, const char *format, ...) __attribute__((form
 void text_string(struct text *text, const char *bytes, size_t length);
 void text_free(struct text *text);
 
+// ---- details.c: what the helper adds to an answer
+
+// The lines so far. Of the helper's thread alone.
+struct text *details_lines(void);
+
+void details_define(VALUE module);
+
 // ---- rows.c: lines of JSON, each with the end of the line
 
 void rows_loop(struct text *text, const struct loop_row *row, deadline_t now);

@@ -103,7 +103,7 @@ module Heddle
         rows.each do |row|
           if row.key?("heddle") then process.merge!(row)
           elsif row.key?("task") then tasks << row
-          elsif row.key?("detail") then details[row["detail"]] = row
+          elsif row.key?("detail") then (details[row["detail"]] ||= {}).update(row)
           elsif row.key?("loop") then loops << row
           elsif row.key?("ruby") then ruby, reason = row.values_at("ruby", "reason")
           elsif row.key?("refused")

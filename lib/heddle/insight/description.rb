@@ -1,50 +1,33 @@
 # frozen_string_literal: true
 
+require_relative "clean"
+
 module Heddle
   module Insight
     # Describes what tasks wait for. An object for which thousands wait is described once.
     #
     # Calls no method of objects that are not Heddle's or Ruby's own: it might wait, or raise.
     class Description
-      UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
-      LONGEST = 300 # characters
-      HOLDERS = 10
-      private_constant :UNPRINTABLE, :LONGEST, :HOLDERS
-
-      # @param text [String] of whatever origin
-      # @return [String] valid UTF-8 in one line, without escape sequences and other controls
-      def self.clean(text, longest = LONGEST)
-        text = text.to_s
-        text = text.byteslice(0, 4 * longest) if text.bytesize > 4 * longest
-        text = text.dup.force_encoding(Encoding::UTF_8).scrub("?")
-        text = text.gsub(UNPRINTABLE) { |character| character.dump[1..-2] } if text.match?(UNPRINTABLE)
-        (text.size > longest) ? "#{text[0, longest - 1]}…" : text
-      end
-
-      # @param text [String]
-      # @return [String] the same in quotes
-      def self.quote(text, longest = LONGEST) = "\"#{clean(text, longest)}\""
-
-      # @param queries [Hash{Integer => String}] the statements that tasks run, by the tasks' numbers
-      def initialize(queries = {})
-        @queries = queries
+      def initialize
         @objects = {}.compare_by_identity
       end
 
-      # @param task [Task]
-      # @return [Hash{String => Object}, nil] what the task's record does not say: `waits_for`, a text; `awaits`, the
-      #   numbers of the tasks that can end its wait; `query`; `name`
-      def of(task)
-        object = task.blocker
-        query = @queries[task.number]
-        name = task.name unless Insight.named?(task)
-        return unless object || query || name
+      # @param klass [Class]
+      # @return [Boolean] whether each object of the class has a description of its own
+      def single?(klass) = SINGLE.any? { |known| klass <= known }
 
-        detail = object ? (@objects[object] ||= describe(object)).dup : {}
-        detail["query"] = query if query
-        detail["name"] = Description.clean(name) if name
-        detail
-      end
+      # @param klass [Class]
+      # @return [Hash{String => Object}] of any object of the class: `waits_for`, a text
+      def of_class(klass) = {"waits_for" => "a #{Clean.clean(NAME.bind_call(klass) || "object")}"}
+
+      # @param object [Object] that a task waits for
+      # @return [Hash{String => Object}] the same; and `awaits`, the numbers of tasks that can end the wait
+      def of(object) = @objects[object] ||= describe(object)
+
+      NAME = Module.instance_method(:name)
+      CLASS = ::Kernel.instance_method(:class)
+      SINGLE = [Task, Run, Thread, Semaphore, ResourcePool, Thread::Mutex].freeze
+      private_constant :NAME, :CLASS, :SINGLE
 
       private
 
@@ -54,24 +37,19 @@ module Heddle
         when Run then {"waits_for" => "the end of the tasks of its run"}
         when Thread then {"waits_for" => "the end of thread #{thread(object)}"}
         when Semaphore, ResourcePool then resource(object)
-        else {"waits_for" => "a #{kind(object)}"}
+        else of_class(CLASS.bind_call(object))
         end
       end
 
       def named(task)
         name = task.name
-        name ? "#{task.number} #{Description.quote(name)}" : task.number.to_s
+        name ? "#{task.number} #{Clean.quote(name)}" : task.number.to_s
       end
 
-      def thread(thread) = Description.clean(thread.name || thread.inspect)
-
-      def kind(object)
-        Description.clean(Module.instance_method(:name).bind_call(::Kernel.instance_method(:class).bind_call(object)) ||
-          "object")
-      end
+      def thread(thread) = Clean.clean(thread.name || thread.inspect)
 
       def resource(object)
-        {"waits_for" => Description.clean(object.inspect)}
+        {"waits_for" => Clean.clean(object.inspect)}
       end
     end
   end

@@ -20,18 +20,18 @@ module Heddle
         # @return [String] the line with which each answer of this process begins
         def head
           JSON.generate("heddle" => VERSION, "pid" => Process.pid, "parent" => Process.ppid, "ruby" => RUBY_VERSION,
-            "program" => Description.clean($PROGRAM_NAME, 200), "namespace" => namespace) << "\n"
+            "program" => Clean.clean($PROGRAM_NAME, 200), "namespace" => namespace) << "\n"
         end
 
-        # For the native thread that answers. Lets other threads run after each slice.
+        # For the native thread that answers: adds lines of JSON. Lets other threads run after each slice.
         #
         # @param question [String] "ps", "ps backtraces" or "why NUMBER"
-        # @return [String] lines of JSON, each with its end
+        # @return [void]
         def answer(question)
           verb, argument = question.split
           new(Clock.now).answer(verb, argument)
         rescue => error
-          JSON.generate("ruby" => nil, "reason" => Description.clean("#{error.class}: #{error.message}", 200)) << "\n"
+          Insight.add(JSON.generate("ruby" => nil, "reason" => Clean.clean("#{error.class}: #{error.message}", 200)))
         end
 
         # @param schedulers [Array<Array(Scheduler, Thread)>]
@@ -51,14 +51,16 @@ module Heddle
       # @param begun [Float, nil] the beginning of the first slice; nil for a report in one piece
       def initialize(begun = nil)
         @begun = begun
-        @description = Description.new(queries)
+        @description = Description.new
       end
 
-      # @return [String]
+      # @return [void]
       def answer(verb, argument)
-        traced = (verb == "why") ? chain(argument.to_i) : {}
-        lines = details(traced, argument == "backtraces")
-        lines << JSON.generate("ruby" => {"pools" => pools, "running" => running, "threads" => Thread.list.size}) << "\n"
+        add_details
+        add_names
+        trace(chain(argument.to_i)) if verb == "why"
+        trace(each_task) if argument == "backtraces"
+        Insight.add(JSON.generate("ruby" => {"pools" => pools, "running" => running, "threads" => Thread.list.size}))
       end
 
       # @return [Snapshot]
@@ -74,15 +76,49 @@ module Heddle
 
       # Tasks may end meanwhile.
       def pause
-        return unless @begun && Clock.now - @begun >= SLICE
+        give_way if @begun && Clock.now - @begun >= SLICE
+      end
 
+      def give_way
         Insight.give_way
         @begun = Clock.now
       end
 
-      def each_task
+      def add_details
+        fragments = {}.compare_by_identity
         Scheduler.open.each do |scheduler, _thread|
-          pause
+          tasks = scheduler.tasks
+          index = 0
+          while index < tasks.size
+            index = Insight.add_details(tasks, index, fragments) { |klass, object| fragment(klass, object) }
+            give_way
+          end
+        end
+      end
+
+      def fragment(klass, object)
+        return true if object.nil? && @description.single?(klass)
+
+        JSON.generate(object.nil? ? @description.of_class(klass) : @description.of(object))[1..-2]
+      end
+
+      # Async's tasks have annotations, which change.
+      def add_names
+        Scheduler.open.each do |scheduler, _thread|
+          next unless scheduler.respond_to?(:async)
+
+          scheduler.tasks.each do |task|
+            name = task.name
+            Insight.add(JSON.generate("detail" => task.number, "name" => Clean.clean(name))) if name
+            pause
+          end
+        end
+      end
+
+      def each_task
+        return to_enum(:each_task) unless block_given?
+
+        Scheduler.open.each do |scheduler, _thread|
           scheduler.tasks.each_with_index do |task, index|
             pause if index % STEPS == 0
             yield task unless task.ended?
@@ -90,32 +126,29 @@ module Heddle
         end
       end
 
-      def details(traced, all)
-        lines = +""
-        each_task do |task|
-          break if lines.bytesize > BYTES
+      def trace(tasks)
+        bytes = 0
+        tasks.each do |task|
+          line = JSON.generate("detail" => task.number, "backtrace" => backtrace(task))
+          break if (bytes += line.bytesize) > BYTES
 
-          detail = @description.of(task)
-          if all || traced[task.number]
-            (detail ||= {})["backtrace"] = backtrace(task)
-            pause
-          end
-          lines << JSON.generate({"detail" => task.number, **detail}) << "\n" if detail
+          Insight.add(line)
+          pause
         end
-        lines
       end
 
       # The task, and those that it awaits, directly or not.
       def chain(number)
-        awaits = {}
-        each_task { |task| (detail = @description.of(task)) && awaits[task.number] = detail["awaits"] }
-        found = {}
+        tasks = {}
+        each_task { |task| tasks[task.number] = task }
+        found = []
         queue = [number]
-        while (following = queue.shift) && found.size < CHAIN
-          next if found[following]
+        while (task = tasks[queue.shift]) && found.size < CHAIN
+          next if found.include?(task)
 
-          found[following] = true
-          queue.concat(awaits[following] || [])
+          found << task
+          object = task.blocker
+          queue.concat(@description.of(object)["awaits"] || []) unless object.nil?
         end
         found
       end
@@ -124,16 +157,15 @@ module Heddle
       def running
         Scheduler.open.filter_map do |scheduler, thread|
           pause
-          next unless scheduler.tasks.any? { |task| task.status == :running }
-
-          {"loop" => Insight.loop_number(scheduler), "backtrace" => frames(thread.backtrace)}
+          task = Insight.running(scheduler)
+          {"loop" => Insight.loop_number(scheduler), "backtrace" => frames(thread.backtrace)} if task
         end
       end
 
       def pools
         Pools.all.first(POOLS).map do |pool|
           pause
-          Description.clean(pool.inspect)
+          Clean.clean(pool.inspect)
         end
       end
 
@@ -142,9 +174,7 @@ module Heddle
         frames(task.backtrace&.drop_while { |frame| OWN.any? { |file| frame.b.start_with?(file) } })
       end
 
-      def frames(frames) = (frames || []).first(FRAMES).map { |frame| Description.clean(frame) }
-
-      def queries = {}
+      def frames(frames) = (frames || []).first(FRAMES).map { |frame| Clean.clean(frame) }
 
       def loop_row(scheduler, thread, index)
         {"loop" => index, "thread" => thread_name(thread), "backend" => scheduler.backend,
@@ -152,7 +182,7 @@ module Heddle
       end
 
       def thread_name(thread)
-        (thread == Thread.main) ? "main thread" : "thread #{Description.clean(thread.name || thread.inspect)}"
+        (thread == Thread.main) ? "main thread" : "thread #{Clean.clean(thread.name || thread.inspect)}"
       end
 
       def task_row(task, index)
@@ -161,10 +191,11 @@ module Heddle
         row = {"task" => task.number, "parent" => task.parent_number, "loop" => index, "state" => state,
                "for" => task.waits_since, "left" => task.remaining, "backtrace" => backtrace(task)}
         name = task.name
-        row["name"] = Description.clean(name) if name
-        row["waits_for"] = Description.clean(waiting) if state == "waiting"
+        row["name"] = Clean.clean(name) if name
+        row["waits_for"] = Clean.clean(waiting) if state == "waiting"
         row["ran"], row["ready"], row["turns"] = Insight.measured(task)
-        row.merge(@description.of(task) || {})
+        object = task.blocker
+        object.nil? ? row : row.merge(@description.of(object))
       end
 
       def state(task, waiting)

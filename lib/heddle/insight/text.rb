@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "description"
+require_relative "clean"
 require_relative "snapshot"
 
 module Heddle
@@ -103,7 +103,7 @@ module Heddle
 
       private
 
-      def clean(text) = Description.clean(text)
+      def clean(text) = Clean.clean(text)
 
       def plural(count, noun) = "#{count} #{noun}#{"s" unless count == 1}"
 
@@ -115,7 +115,7 @@ module Heddle
       end
 
       def named(task)
-        task["name"] ? "#{task["task"]} #{Description.quote(task["name"])}" : task["task"].to_s
+        task["name"] ? "#{task["task"]} #{Clean.quote(task["name"])}" : task["task"].to_s
       end
 
       def descriptor(task)
@@ -168,7 +168,7 @@ module Heddle
           columns << ["turns", ->(task) { task["turns"].to_s }]
         end
         if tasks.any? { |task| task["name"] }
-          columns << ["name", ->(task) { task["name"] ? Description.quote(task["name"], NAME) : "-" }]
+          columns << ["name", ->(task) { task["name"] ? Clean.quote(task["name"], NAME) : "-" }]
         end
         columns << ["waits for", ->(task) { wait(task) }]
       end
