@@ -18,6 +18,7 @@ module Heddle
 
         --json               ps, tree and why: one JSON object for each process
         --backtraces         ps: where each task is
+        --wait SECONDS       how long Ruby code of the process has to add its part: 0.3 without this
 
         heddle --help, heddle --version
 

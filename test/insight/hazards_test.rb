@@ -44,7 +44,7 @@ class InsightHazardsTest < Minitest::Test
         sleep
       end
     RUBY
-      found = snapshot(pid) { |one| one["ruby"] && task(one, "computes")["backtrace"] }
+      found = snapshot(pid, "ps", "--wait", 20) { |one| one["ruby"] && task(one, "computes")["backtrace"] }
       computes = task(found, "computes")
       assert_equal "running", computes["state"]
       assert_includes computes["backtrace"].join("\n"), "a_place_to_compute"
@@ -77,7 +77,7 @@ class InsightHazardsTest < Minitest::Test
       both = heddle("ps", pid)
       assert_match(/^process #{pid} .*"of the parent".*^process #{child} .*"of the child"/m, both)
       Process.kill(:KILL, child)
-      wait_until { !Heddle::CLI.const_get(:Processes).children(pid).include?(child) || heddle("ps", pid).scan(/^process/).one? }
+      wait_until { heddle("ps", pid).scan(/^process/).one? }
       refute_match(/of the child/, heddle("ps", pid))
     end
   end
@@ -104,7 +104,7 @@ class InsightHazardsTest < Minitest::Test
       assert heddle("ps", pid)
       Process.kill(:USR1, pid)
       child = Integer(wait_until { File.read(out.path)[/child (\d+)/, 1] })
-      assert_match(/^process #{child} /, wait_until { (text = heddle("ps", pid)).include?("process #{child} ") && text })
+      assert wait_until { heddle("ps", pid).include?("\nprocess #{child} ") }
       Process.kill(:KILL, child)
     end
   end
@@ -113,7 +113,8 @@ class InsightHazardsTest < Minitest::Test
   def test_forks_while_reports_are_made
     looking_into(<<~RUBY) do |pid, out|
       Heddle.run do
-        Heddle.spawn(name: "forks") { loop { Process.wait(fork { exit! }); sleep 0.001; $ready ||= puts("ready") || true } }
+        Heddle.spawn(name: "forks") { loop { Process.wait(fork { exit! }); sleep 0.001 } }
+        puts "ready"
         sleep
       end
     RUBY
@@ -129,7 +130,8 @@ class InsightHazardsTest < Minitest::Test
       sleep
     RUBY
       daemon = Integer(wait_until { File.read(out.path)[/daemon (\d+)/, 1] })
-      assert_match(/^process #{daemon} .*: 1 task/, wait_until { (result = command("ps", daemon)).first.zero? && result[1] })
+      text = wait_until { (result = command("ps", daemon)).first.zero? && result[1] }
+      assert_match(/^process #{daemon} .*: 1 task/, text)
     ensure
       Process.kill(:KILL, daemon) if daemon
     end
@@ -152,21 +154,21 @@ class InsightHazardsTest < Minitest::Test
     RUBY
     looking_into(program, insight: false) do |_, out|
       path = File.read(out.path).lines.first.chomp
-      folder = Heddle::Insight.const_get(:Folder).new(File.dirname(path))
+      folder = Heddle::Insight::Folder.new(File.dirname(path))
       error = assert_raises(Heddle::CLI::Failure) { Heddle::CLI.const_get(:Question).new(folder, path).ask("ps") }
-      assert_match(/the process is user #{NOBODY}'s, and answers that user only/, error.message)
-      asked = as_nobody("print UNIXSocket.new(#{path.dump}).tap { |socket| socket.puts('ps') }.read", out)
+      assert_match(/the process is user #{NOBODY}'s, and answers that user only/o, error.message)
+      asked = as_nobody("print UNIXSocket.new(#{path.dump}).tap { |socket| socket.puts('ps') }.read")
       assert_match(/"end":true/, asked)
     end
-    looking_into("puts 'ready'; sleep") do |_, out|
-      assert_match(/Permission denied|EACCES/, as_nobody("UNIXSocket.new(#{sockets.first.dump})", out))
+    looking_into("puts 'ready'; sleep") do
+      assert_match(/Permission denied|EACCES/, as_nobody("UNIXSocket.new(#{sockets.first.dump})"))
     end
   ensure
     FileUtils.rm_rf(theirs) if theirs
   end
 
   def test_folders_that_are_not_safe
-    folder = Heddle::Insight.const_get(:Folder)
+    folder = Heddle::Insight::Folder
     path = File.join(@runtime, "heddle")
     FileUtils.mkdir(path, mode: 0o777)
     File.chmod(0o777, path)
@@ -215,7 +217,11 @@ class InsightHazardsTest < Minitest::Test
   # Some library closes all descriptors that it does not know, and their numbers name other files afterwards.
   def test_its_descriptors_are_closed_by_other_code
     looking_into(<<~RUBY) do |pid|
-      ours = Dir.children("/proc/self/fd").map(&:to_i).select { |number| File.readlink("/proc/self/fd/\#{number}").match?(/socket|pipe/) rescue false }
+      ours = Dir.children("/proc/self/fd").map(&:to_i).select do |number|
+        File.readlink("/proc/self/fd/\#{number}").match?(/socket|pipe/)
+      rescue Errno::ENOENT
+        false
+      end
       ours.each { |number| IO.for_fd(number, autoclose: false).close if number > 4 rescue nil }
       pairs = Array.new(8) { UNIXSocket.pair }
       Heddle.insight(false)
@@ -248,7 +254,8 @@ class InsightHazardsTest < Minitest::Test
   end
 
   def test_an_answer_with_escapes
-    row = {"task" => 1, "parent" => 0, "loop" => 1, "state" => "wait\e[2Jing", "name" => "\e]0;x\a", "waits_for" => "\e[31m"}
+    row = {"task" => 1, "parent" => 0, "loop" => 1, "state" => "wait\e[2Jing", "name" => "\e]0;x\a",
+           "waits_for" => "\e[31m"}
     loop_row = {"loop" => 1, "thread" => "\e[1m", "backend" => "\r"}
     rows = [{"heddle" => "\e[5m", "pid" => Process.pid, "ruby" => "\e[6m", "program" => "\e[7m"}, loop_row, row,
       {"ruby" => {"pools" => ["\e[8m"]}}, {"end" => true}]
@@ -274,9 +281,10 @@ class InsightHazardsTest < Minitest::Test
     socket.close
   end
 
-  def as_nobody(code, out)
+  def as_nobody(code)
     program = "Process::GID.change_privilege(#{NOBODY}); Process::UID.change_privilege(#{NOBODY}); #{code}"
-    IO.popen({"RUBYOPT" => nil}, [RbConfig.ruby, "--disable=gems", "-rsocket", "-e", program], err: %i[child out], &:read)
+    command = [RbConfig.ruby, "--disable=gems", "-rsocket", "-e", program]
+    IO.popen({"RUBYOPT" => nil}, command, err: %i[child out], &:read)
   end
 
   # What the command says of this process, which answers so.

@@ -2,10 +2,12 @@
 
 require "test_helper"
 require "support/insight_helpers"
+require "support/postgresql_server"
 
 # heddle ps, tree and why, of processes whose loops go on.
 class PsTest < Minitest::Test
   include InsightHelpers
+  include PostgreSQLHelpers
 
   TASKS = <<~RUBY
     Heddle.run do
@@ -89,6 +91,77 @@ class PsTest < Minitest::Test
     end
   end
 
+  def test_who_has_the_permits
+    looking_into(<<~RUBY) do |pid|
+      Heddle.run do
+        permits = Heddle::Semaphore.new(2)
+        pool = Heddle::ResourcePool.new(size: 1) { Object.new }
+        %w[first second].each { |name| Heddle.spawn(name: name) { permits.acquire { sleep } } }
+        Heddle.spawn(name: "gone") { permits.try_acquire { sleep } }
+        Heddle.spawn(name: "third") { permits.acquire { sleep } }
+        Heddle.spawn(name: "has it") { pool.with { sleep } }
+        Heddle.spawn(name: "wants it") { pool.with { sleep } }
+        sleep 0.01
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| task(one, "third")["awaits"] }
+      numbers = %w[first second].map { |name| task(found, name)["task"] }
+      assert_equal numbers, task(found, "third")["awaits"]
+      text = heddle("why", pid, task(found, "wants it")["task"])
+      assert_match(/"wants it" waiting .*: #<Heddle::ResourcePool 1 of 1.*^  task \d+ "has it" waiting/m, text)
+    end
+  end
+
+  def test_who_may_hold_a_lock
+    looking_into(<<~RUBY) do |pid|
+      Heddle.run do
+        one, two = Thread::Mutex.new, Thread::Mutex.new
+        Heddle.spawn(name: "holder") { one.synchronize { sleep } }
+        Heddle.spawn(name: "waiter") { one.synchronize { 1 } }
+        Heddle.spawn(name: "bystander") { sleep }
+        sleep 0.01
+        puts "ready"
+        sleep
+      end
+    RUBY
+      number = task(snapshot(pid), "waiter")["task"]
+      text = heddle("why", pid, number)
+      assert_match(/task #{number} "waiter" .*: a Thread::Mutex$.*may hold it:\n  task \d+ "holder" waiting/m, text)
+      refute_includes text, "bystander"
+    end
+  end
+
+  def test_the_statement_that_a_task_runs
+    looking_into(<<~RUBY, env: {"URL" => postgresql.url}, gems: true) do |pid|
+      require "heddle/db"
+      pool = Heddle::DB::Pool.new(ENV.fetch("URL"), size: 1)
+      Heddle.run do
+        Heddle.spawn(name: "asks") { pool.query_value("select pg_sleep(60), 'secret' where $1 = 'x'", "x") }
+        Heddle.spawn(name: "wants one") { sleep 0.01; pool.query_value("select 1") }
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| task(one, "asks")["query"] && task(one, "wants one")["awaits"] }
+      asks = task(found, "asks")
+      assert_equal "select pg_sleep(?), ? where $1 = ?", asks["query"]
+      assert_equal [asks["task"]], task(found, "wants one")["awaits"]
+      assert_match(/"asks" +descriptor .* to be readable: select pg_sleep\(\?\)/, heddle("ps", pid))
+    end
+  end
+
+  def test_statements_without_values
+    sql = Heddle::Insight.const_get(:SQL)
+    {
+      "select * from t1 where a = 'x''y' and b=-1.5e3" => "select * from t1 where a = ? and b=-?",
+      "select $1, E'\\'secret', $tag$ secret $tag$, 0xff" => "select $1, ?, ?, ?",
+      "select 1 -- secret\n, 2" => "select ? , ?", "select 'open" => "select ?",
+      %(select "a" from t) => "select ? from t"
+    }.each { |text, expected| assert_equal expected, sql.without_values(text) }
+  end
+
   def test_all_loops_of_all_threads
     looking_into(<<~RUBY) do |pid|
       2.times do |index|
@@ -138,7 +211,7 @@ class PsTest < Minitest::Test
     RUBY
       text = heddle("ps", pid)
       assert_includes text, %q("a\n\e[31mb\u202E"")
-      assert_includes text, %q("??")
+      assert_includes text, '"??"'
       assert_includes text, %("#{"ü" * 31}")
       refute_match(/[\e\u202e]/, text)
     end
@@ -148,7 +221,7 @@ class PsTest < Minitest::Test
     looking_into("puts 'ready'; sleep", insight: false) do |pid|
       status, _, err = command("ps", pid)
       assert_equal 69, status
-      assert_match(/process #{pid} does not listen: have it call Heddle.insight, or start it with HEDDLE_INSIGHT=1/, err)
+      assert_match(/process #{pid} does not listen: have it call Heddle.insight/, err)
     end
     status, _, err = command("ps", 2**22 + 1)
     assert_equal 69, status
@@ -156,7 +229,8 @@ class PsTest < Minitest::Test
   end
 
   def test_wrong_command_lines
-    {%w[ps x] => /"x" is no number/, %w[ps -3] => /invalid option/, %w[tree] => /takes a PID/, %w[why 1] => /a PID and a task/,
+    {%w[ps x] => /"x" is no number/, %w[ps -3] => /invalid option/, %w[tree] => /takes a PID/,
+     %w[why 1] => /a PID and a task/,
      %w[ps 1 2] => /takes a PID/, %w[ps --nope] => /invalid option/, %w[brew] => /unknown command "brew"/,
      [] => /no command/}.each do |argv, message|
       status, out, err = command(*argv)

@@ -42,7 +42,8 @@ class InspectionTest < Minitest::Test
       )
     end
     # The block's own task, which writes the dump, and the one that waiter 2 waits for.
-    assert_match(/\Aprocess #{Process.pid}: #{WAITS.size + 2} tasks\nmain thread: #{WAITS.size + 2} tasks on \w+$/, text)
+    all = "#{WAITS.size + 2} tasks"
+    assert_match(/\Aprocess #{Process.pid}: #{all}\nmain thread: #{all} on \w+$/, text)
   ensure
     pairs.flatten.each(&:close)
   end

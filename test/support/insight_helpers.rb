@@ -2,6 +2,7 @@
 
 require "fileutils"
 require "heddle/cli"
+require "heddle/cli/question"
 require "stringio"
 require "support/loop_helpers"
 require "tmpdir"
@@ -55,7 +56,7 @@ module InsightHelpers
     last = nil
     wait_until(20, what: "a state of the process") do
       last = JSON.parse(heddle(verb, pid, *rest, "--json").lines.first)
-      !block_given? || yield(last) ? last : nil
+      (!block_given? || yield(last)) ? last : nil
     end
   end
 

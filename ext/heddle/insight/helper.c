@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Nanoseconds without progress after which the answer goes out without the helper; and in all.
-static const int64_t PATIENCE = 300000000, PATIENCE_IN_ALL = 10000000000;
+// Nanoseconds in all after which the answer goes out without the helper, however patient the asker is.
+static const int64_t PATIENCE_IN_ALL = 60000000000;
 
 static struct {
     pthread_mutex_t lock;
@@ -42,7 +42,7 @@ void helper_discard(void)
 
 // ---- the server's thread
 
-enum helped helper_ask(const char *question, char **text, size_t *length)
+enum helped helper_ask(const char *question, int64_t patience, char **text, size_t *length)
 {
     enum helped helped = HELPER_LATE;
     pthread_mutex_lock(&helper.lock);
@@ -56,7 +56,7 @@ enum helped helper_ask(const char *question, char **text, size_t *length)
     deadline_t start = helper.progress = deadline_now();
     pthread_cond_signal(&helper.asked);
     while (helper.done != number && helper.present && !helper.hurry) {
-        deadline_t until = helper.progress + PATIENCE;
+        deadline_t until = helper.progress + patience;
         if (until > start + PATIENCE_IN_ALL) until = start + PATIENCE_IN_ALL;
         if (deadline_now() >= until) break;
         native_condition_wait(&helper.answered, &helper.lock, until);
@@ -149,8 +149,8 @@ static VALUE leave(VALUE forks)
 /*
  * call-seq: Heddle::Insight.serve { |question| ... }
  *
- * Waits for questions, and calls the block with each, which adds lines to the answer. Ends only by an exception or a kill.
- * Does nothing if another thread serves.
+ * Waits for questions, and calls the block with each, which adds lines to the answer. Ends only by an exception or a
+ * kill. Does nothing if another thread serves.
  *
  * @api private
  */

@@ -33,8 +33,9 @@ enum helped {
     HELPER_MISSING // there is none
 };
 
-// Called by the server's thread, without the GVL. `text`: the answer, for free(); set only with HELPED.
-enum helped helper_ask(const char *question, char **text, size_t *length);
+// Called by the server's thread, without the GVL. `patience`: nanoseconds without progress. `text`: the answer, for
+// free(); set only with HELPED.
+enum helped helper_ask(const char *question, int64_t patience, char **text, size_t *length);
 
 // Wakes the server's thread out of helper_ask.
 void helper_hurry(void);

@@ -70,9 +70,11 @@ static const char *wanted(int events)
 void rows_task(struct text *text, const struct task_row *row, deadline_t now)
 {
     static const char *const states[] = {"queued", "running", "waiting", "ready"};
-    static const char *const kinds[WAIT_KINDS] = {
-        [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep",  [WAIT_DESCRIPTOR] = "descriptor",
-        [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name"};
+    static const char *const kinds[WAIT_KINDS] = {[WAIT_BLOCK] = "block",
+                                                  [WAIT_SLEEP] = "sleep",
+                                                  [WAIT_DESCRIPTOR] = "descriptor",
+                                                  [WAIT_SELECT] = "select",
+                                                  [WAIT_NATIVE] = "name"};
     text_format(text, "{\"task\":%llu,\"parent\":%llu,\"loop\":%llu,\"state\":\"%s\"", (unsigned long long)row->number,
                 (unsigned long long)row->parent, (unsigned long long)row->loop, states[row->state & 3]);
     seconds(text, "for", now - row->since);

@@ -17,7 +17,9 @@
 #include <time.h>
 
 enum { WAITING = 16, SLICE = 256, STACK = 256 * 1024 };
-static const int64_t QUESTION_SPAN = 1000000000, ANSWER_SPAN = 10000000000; // nanoseconds
+static const int64_t MILLISECOND = 1000000, QUESTION_SPAN = 1000 * MILLISECOND, ANSWER_SPAN = 10000 * MILLISECOND;
+static const int64_t PATIENCE = 300 * MILLISECOND;
+static const long MOST_PATIENCE = 60000; // milliseconds
 
 struct file {
     int descriptor; // or -1
@@ -100,7 +102,8 @@ static bool ready(int connection, short events, deadline_t until)
     for (;;) {
         int64_t left = until - deadline_now();
         if (left <= 0) return false;
-        struct pollfd asked[] = {{.fd = connection, .events = events}, {.fd = server.stop.descriptor, .events = POLLIN}};
+        struct pollfd asked[] = {{.fd = connection, .events = events},
+                                 {.fd = server.stop.descriptor, .events = POLLIN}};
         int found = poll(asked, 2, deadline_milliseconds(left));
         if (found < 0 && errno != EINTR) return false;
         if (found > 0 && asked[1].revents) return false;
@@ -179,14 +182,25 @@ static bool write_rows(int connection, struct text *text, deadline_t until)
     return write_text(connection, text, until);
 }
 
-static void write_answer(int connection, const char *question)
+// Takes " wait=MILLISECONDS" off the question.
+static int64_t patience_of(char *question)
 {
-    deadline_t until = deadline_in(ANSWER_SPAN);
+    char *wait = strstr(question, " wait=");
+    if (!wait) return PATIENCE;
+    long milliseconds = strtol(wait + strlen(" wait="), NULL, 10);
+    *wait = 0;
+    if (milliseconds < 0) return 0;
+    return milliseconds > MOST_PATIENCE ? MOST_PATIENCE * MILLISECOND : milliseconds * MILLISECOND;
+}
+
+static void write_answer(int connection, char *question)
+{
     struct text text = {0};
     // Asked first, so that the rows are not older than what the helper says of them.
     char *words = NULL;
     size_t length = 0;
-    enum helped helped = helper_ask(question, &words, &length);
+    enum helped helped = helper_ask(question, patience_of(question), &words, &length);
+    deadline_t until = deadline_in(ANSWER_SPAN);
     text_add(&text, server.head, strlen(server.head));
     struct timespec clock;
     clock_gettime(CLOCK_REALTIME, &clock);
@@ -194,9 +208,7 @@ static void write_answer(int connection, const char *question)
                 (unsigned long long)records_lost());
     bool written = write_rows(connection, &text, until);
     switch (helped) {
-    case HELPED:
-        written = written && write_all(connection, words, length, until);
-        break;
+    case HELPED: written = written && write_all(connection, words, length, until); break;
     case HELPER_LATE: text_format(&text, "{\"ruby\":null,\"reason\":\"late\"}\n"); break;
     case HELPER_MISSING: text_format(&text, "{\"ruby\":null,\"reason\":\"missing\"}\n"); break;
     }

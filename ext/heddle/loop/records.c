@@ -38,7 +38,7 @@ static struct {
 typedef uint64_t __attribute__((may_alias)) word_t;
 
 #define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
-#define GET(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define GET(field)        __atomic_load_n(&(field), __ATOMIC_RELAXED)
 // Only writers may use this: nobody else writes.
 #define ADD(field, value) PUT(field, (field) + (value))
 

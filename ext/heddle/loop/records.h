@@ -34,13 +34,13 @@ struct task_row {
 
 // The same.
 struct loop_row {
-    uint64_t number; // 0: no loop
-    uint64_t task;   // the number of the owner that runs, or ran last
-    deadline_t began; // of its turn; 0 while no fiber runs
+    uint64_t number;   // 0: no loop
+    uint64_t task;     // the number of the owner that runs, or ran last
+    deadline_t began;  // of its turn; 0 while no fiber runs
     deadline_t asleep; // the beginning of the poll that sleeps; or 0
     uint64_t switches, ready, tasks;
-    int64_t slept; // nanoseconds
-    int64_t thread; // the kernel's number of the thread, or 0
+    int64_t slept;          // nanoseconds
+    int64_t thread;         // the kernel's number of the thread, or 0
     char name[RECORD_NAME]; // of the thread
     char backend[8];
 };

@@ -23,7 +23,7 @@ static VALUE add(VALUE self, VALUE pool)
 }
 
 /*
- * call-seq: Heddle::Pools.all -> [FiberPool, ResourcePool or Semaphore, ...]
+ * call-seq: Heddle::Pools.all -> [FiberPool, ResourcePool, Semaphore or DB::Connection, ...]
  *
  * Those that have not been collected, in no order.
  *

@@ -1,4 +1,4 @@
-// The pools and semaphores of the main Ractor, for reports. They are not kept alive by it.
+// The pools, semaphores and connections of databases of the main Ractor, for reports. They are not kept alive by it.
 #ifndef HEDDLE_SYNC_POOLS_H
 #define HEDDLE_SYNC_POOLS_H
 

@@ -30,7 +30,7 @@ module Heddle
         when "ps" then ps(numbers.first, options)
         when "tree" then show(numbers.first, options) { |text| text.tree }
         when "why" then why(*numbers, options)
-        else top(numbers.first)
+        else top(numbers.first, options)
         end
       end
 
@@ -46,10 +46,12 @@ module Heddle
         parser = OptionParser.new
         parser.on("--json") { options[:json] = true } unless verb == "top"
         parser.on("--backtraces") { options[:backtraces] = true } if verb == "ps"
+        parser.on("--wait SECONDS", Float) { |seconds| options[:wait] = seconds.clamp(0, 60) }
         parser.parse!(rest)
         return options if ARGUMENTS.fetch(verb).cover?(rest.size)
 
-        raise Failure.new("heddle #{verb} takes #{(verb == "why") ? "a PID and a task's number" : "a PID"}; see heddle --help", 64)
+        takes = (verb == "why") ? "a PID and a task's number" : "a PID"
+        raise Failure.new("heddle #{verb} takes #{takes}; see heddle --help", 64)
       rescue OptionParser::ParseError => error
         raise Failure.new("#{error.message}; see heddle --help", 64)
       end
@@ -71,7 +73,8 @@ module Heddle
         found = Processes.all
         return print_json(found) if options[:json]
 
-        @out.puts found.empty? ? "no process of this user listens: see heddle --help" : found.flat_map { |one| Insight::Text.new(one).head }
+        @out.puts found.flat_map { |snapshot| Insight::Text.new(snapshot).head }
+        @out.puts "no process of this user listens: see heddle --help" if found.empty?
         0
       end
 
@@ -93,7 +96,7 @@ module Heddle
       end
 
       def show(pid, options, words = "ps")
-        found = snapshots(pid, words)
+        found = snapshots(pid, patient(words, options))
         return print_json(found) if options[:json]
 
         found.each_with_index do |snapshot, index|
@@ -104,7 +107,7 @@ module Heddle
       end
 
       def why(pid, number, options)
-        snapshot = Processes.ask(pid, "why #{number}")
+        snapshot = Processes.ask(pid, patient("why #{number}", options))
         lines = Insight::Text.new(snapshot).why(number)
         raise Failure, "process #{pid} has no task #{number}, or no more" unless lines
 
@@ -114,14 +117,18 @@ module Heddle
         0
       end
 
+      def patient(words, options)
+        options[:wait] ? "#{words} wait=#{(options[:wait] * 1000).round}" : words
+      end
+
       def print_json(snapshots)
         snapshots.each { |snapshot| @out.puts JSON.generate(snapshot.to_h) }
         0
       end
 
-      def top(pid)
+      def top(pid, options)
         require_relative "top"
-        Top.new(@out) { snapshots(pid, "ps").to_a }.run
+        Top.new(@out) { snapshots(pid, patient("ps", options)).to_a }.run
       end
     end
     private_constant :Inspection

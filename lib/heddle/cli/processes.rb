@@ -18,8 +18,8 @@ module Heddle
       def ask(pid, words)
         user = user_of(pid)
         refused = nil
-        Insight.const_get(:Folder).of(user).each do |path|
-          folder = Insight.const_get(:Folder).new(path)
+        Insight::Folder.of(user).each do |path|
+          folder = Insight::Folder.new(path)
           folder.sockets(pid).each do |socket|
             snapshot = Question.new(folder, socket).ask(words) or next
             return snapshot if here?(snapshot, pid)
@@ -28,7 +28,7 @@ module Heddle
               "container has it: run heddle in there")
           end
         rescue Errno::EACCES
-          refused = Failure.new("process #{pid} is user #{user}'s: heddle ps must run as that user")
+          refused = Failure.new(strangers(pid, user))
         end
         raise refused || Failure.new(silent(pid, user))
       end
@@ -48,8 +48,8 @@ module Heddle
 
       # @return [Array<Insight::Snapshot>] of all processes of this user that answer
       def all
-        Insight.const_get(:Folder).of(Process.euid).flat_map do |path|
-          folder = Insight.const_get(:Folder).new(path)
+        Insight::Folder.of(Process.euid).flat_map do |path|
+          folder = Insight::Folder.new(path)
           folder.all.first(MOST).filter_map do |socket|
             Question.new(folder, socket).ask("ps")
           rescue Failure
@@ -61,7 +61,7 @@ module Heddle
       # @param pid [Integer]
       # @return [Boolean] whether the process has a socket
       def listens?(pid)
-        Insight.const_get(:Folder).of(user_of(pid)).any? { |path| Insight.const_get(:Folder).new(path).sockets(pid).any? }
+        Insight::Folder.of(user_of(pid)).any? { |path| Insight::Folder.new(path).sockets(pid).any? }
       rescue Failure
         false # it has ended
       end
@@ -98,11 +98,14 @@ module Heddle
       end
 
       def silent(pid, user)
-        return "process #{pid} is user #{user}'s: heddle ps must run as that user" unless user == Process.euid || Process.euid.zero?
+        return strangers(pid, user) unless user == Process.euid || Process.euid.zero?
 
+        elsewhere = " (it is in another pid namespace, as a container has it: run heddle in there)"
         "process #{pid} does not listen: have it call Heddle.insight, or start it with HEDDLE_INSIGHT=1" \
-          "#{" (it is in another pid namespace, as a container has it: run heddle in there)" unless same_namespace?(pid)}"
+          "#{elsewhere unless same_namespace?(pid)}"
       end
+
+      def strangers(pid, user) = "process #{pid} is user #{user}'s: heddle ps must run as that user"
 
       def same_namespace?(pid)
         File.readlink("/proc/#{pid}/ns/pid") == File.readlink("/proc/self/ns/pid")

@@ -2,6 +2,7 @@
 
 require "json"
 require_relative "../core/clock"
+require_relative "../insight/clean"
 require_relative "../insight/folder"
 require_relative "../insight/snapshot"
 
@@ -9,18 +10,21 @@ module Heddle
   class CLI
     # Asks a process. Whatever answers is not trusted: the answer is bounded in time, size and depth.
     class Question
-      SECONDS = 20.0
+      SECONDS = 80.0
       BYTES = 256 << 20
       LINE = 4 << 20
       DEPTH = 6
+      INTEGERS = %w[task parent loop tasks ready_count turns runs descriptor switches thread_id].freeze
+      SECONDS_OF = %w[for left ran ready asleep runs_for slept].freeze
       CHUNK = 1 << 16
       # The answer is none.
       class Garbage < Failure
       end
+
       # The process answers another user only.
       class Refused < Failure
       end
-      private_constant :SECONDS, :BYTES, :LINE, :DEPTH, :CHUNK
+      private_constant :SECONDS, :BYTES, :LINE, :DEPTH, :INTEGERS, :SECONDS_OF, :CHUNK
 
       # @param folder [Folder]
       # @param socket [String] path
@@ -108,7 +112,8 @@ module Heddle
           elsif row.key?("ruby") then ruby, reason = row.values_at("ruby", "reason")
           elsif row.key?("refused")
             raise Refused, "#{@socket}: the process is user #{row["user"].to_i}'s, and answers that user only"
-          else process.merge!(row)
+          else
+            process.merge!(row)
           end
         end
         garbage("it has no process") unless process["pid"].is_a?(Integer)
@@ -119,17 +124,17 @@ module Heddle
       # What text and tables take for granted.
       def checked(rows)
         rows.each do |row|
-          row.each do |key, value|
-            good = case key
-            when "task", "parent", "loop", "tasks", "ready_count", "turns", "runs", "descriptor", "switches" then value.is_a?(Integer)
-            when "for", "left", "ran", "ready", "asleep", "runs_for", "slept" then value.is_a?(Numeric)
-            when "awaits" then value.is_a?(Array) && value.all?(Integer)
-            when "backtrace" then value.is_a?(Array) && value.all?(String)
-            when "thread_id" then value.is_a?(Integer)
-            else value.is_a?(String)
-            end
-            garbage("#{key} is #{value.class}") unless good
-          end
+          row.each { |key, value| garbage("#{Insight::Clean.clean(key)} is #{value.class}") unless known?(key, value) }
+        end
+      end
+
+      def known?(key, value)
+        case key
+        when *INTEGERS then value.is_a?(Integer)
+        when *SECONDS_OF then value.is_a?(Numeric)
+        when "awaits", "may_await" then value.is_a?(Array) && value.all?(Integer)
+        when "backtrace" then value.is_a?(Array) && value.all?(String)
+        else value.is_a?(String)
         end
       end
 

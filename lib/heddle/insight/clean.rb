@@ -3,6 +3,8 @@
 module Heddle
   module Insight
     # Text of whatever origin for terminals and JSON.
+    #
+    # @api private
     module Clean
       UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
       LONGEST = 300 # characters
@@ -24,6 +26,5 @@ module Heddle
       # @return [String] the same in quotes
       def quote(text, longest = LONGEST) = "\"#{clean(text, longest)}\""
     end
-    private_constant :Clean
   end
 end

@@ -7,6 +7,8 @@ module Heddle
     # Describes what tasks wait for. An object for which thousands wait is described once.
     #
     # Calls no method of objects that are not Heddle's or Ruby's own: it might wait, or raise.
+    #
+    # @api private
     class Description
       def initialize
         @objects = {}.compare_by_identity
@@ -49,7 +51,7 @@ module Heddle
       def thread(thread) = Clean.clean(thread.name || thread.inspect)
 
       def resource(object)
-        {"waits_for" => Clean.clean(object.inspect)}
+        {"waits_for" => Clean.clean(object.inspect), "awaits" => object.holders}
       end
     end
   end

@@ -10,6 +10,8 @@ module Heddle
 
     # The sockets of one user's processes: `PID.sock`, or `PID-1.sock` where a process of another pid namespace has that
     # pid, too.
+    #
+    # @api private
     class Folder
       LOCK = "lock"
       # A path of a socket has at most so many bytes, on the system that has the fewest.
@@ -69,7 +71,10 @@ module Heddle
       def sockets(pid) = names(pid).select { |name| File.socket?(name) }
 
       # @return [Array<String>] all sockets
-      def all = Dir.glob("*.sock", base: @path).map { |name| File.join(@path, name) }.select { |name| File.socket?(name) }
+      def all
+        paths = Dir.glob("*.sock", base: @path).map { |name| File.join(@path, name) }
+        paths.select { |path| File.socket?(path) }
+      end
 
       # Connects. A socket that a process has left behind is removed.
       #
@@ -136,6 +141,5 @@ module Heddle
         nil
       end
     end
-    private_constant :Folder
   end
 end

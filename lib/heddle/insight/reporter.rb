@@ -2,10 +2,13 @@
 
 require_relative "description"
 require_relative "snapshot"
+require_relative "sql"
 
 module Heddle
   module Insight
     # What only Ruby code can tell of this process.
+    #
+    # @api private
     class Reporter
       # Seconds for which a slice of a report may keep the GVL.
       SLICE = 0.001
@@ -14,7 +17,11 @@ module Heddle
       BYTES = 32 << 20
       POOLS = 500
       CHAIN = 20
-      private_constant :SLICE, :STEPS, :FRAMES, :BYTES, :POOLS, :CHAIN
+      LOOKED_AT = 1000 # tasks
+      HOLDERS = 10
+      LOCK = /[`'#](?:synchronize|lock|enter|mon_enter|mon_synchronize)'\z/
+      PARKED = /[`'#](?:block|kernel_sleep|sleep)'\z/
+      private_constant :SLICE, :STEPS, :FRAMES, :BYTES, :POOLS, :CHAIN, :LOOKED_AT, :HOLDERS, :LOCK, :PARKED
 
       class << self
         # @return [String] the line with which each answer of this process begins
@@ -58,18 +65,21 @@ module Heddle
       def answer(verb, argument)
         add_details
         add_names
+        queries.each { |number, query| Insight.add(JSON.generate("detail" => number, "query" => query)) }
         trace(chain(argument.to_i)) if verb == "why"
         trace(each_task) if argument == "backtraces"
-        Insight.add(JSON.generate("ruby" => {"pools" => pools, "running" => running, "threads" => Thread.list.size}))
+        rest = {"pools" => pools, "connections" => connections, "running" => running, **limits}
+        Insight.add(JSON.generate("ruby" => rest))
       end
 
       # @return [Snapshot]
       def snapshot(schedulers)
+        @queries = queries
         loops = schedulers.each_with_index.map { |(scheduler, thread), index| loop_row(scheduler, thread, index) }
         tasks = schedulers.each_with_index.flat_map do |(scheduler, _), index|
           scheduler.tasks.map { |task| task_row(task, index) }
         end
-        Snapshot.new({"pid" => Process.pid}, loops, tasks, {"pools" => pools})
+        Snapshot.new({"pid" => Process.pid}, loops, tasks, {"pools" => pools, "connections" => connections})
       end
 
       private
@@ -143,14 +153,45 @@ module Heddle
         each_task { |task| tasks[task.number] = task }
         found = []
         queue = [number]
-        while (task = tasks[queue.shift]) && found.size < CHAIN
-          next if found.include?(task)
+        while (following = queue.shift) && found.size < CHAIN
+          task = tasks[following]
+          next if !task || found.include?(task)
 
           found << task
-          object = task.blocker
-          queue.concat(@description.of(object)["awaits"] || []) unless object.nil?
+          queue.concat(awaits(task, tasks))
         end
         found
+      end
+
+      def awaits(task, tasks)
+        object = task.blocker
+        return [] if object.nil?
+        return @description.of(object)["awaits"] || [] unless Thread::Mutex === object
+
+        holders = inside_of_locks(tasks, task)
+        Insight.add(JSON.generate("detail" => task.number, "may_await" => holders)) unless holders.empty?
+        holders
+      end
+
+      # Ruby does not tell who holds a Mutex: whoever called `synchronize` or `lock`, and is not waiting there, may.
+      def inside_of_locks(tasks, waiting)
+        tasks.each_value.first(LOOKED_AT).select do |task|
+          pause
+          next if task == waiting || task.ended?
+
+          below = (task.backtrace || []).drop_while { |frame| frame.match?(LOCK) || frame.match?(PARKED) }
+          below.any? { |frame| frame.match?(LOCK) }
+        end.first(HOLDERS).map(&:number)
+      end
+
+      # The statements that tasks run, by the tasks' numbers.
+      def queries
+        Pools.all.select { |pool| connection?(pool) }.to_h do |connection|
+          pause
+          number, what = connection.running
+          what = what.sql if what.respond_to?(:sql) && what.method(:sql).arity.zero?
+          [number, (SQL.without_values(what) if what.is_a?(String))]
+        end.compact
       end
 
       # Where the threads are whose loops run a task: of those that wait, the tasks tell.
@@ -162,11 +203,30 @@ module Heddle
         end
       end
 
-      def pools
-        Pools.all.first(POOLS).map do |pool|
+      def pools = inspected(Pools.all.reject { |pool| connection?(pool) })
+
+      def connections = inspected(Pools.all.select { |pool| connection?(pool) })
+
+      def connection?(pool) = Heddle.const_defined?(:DB) && DB::Connection === pool
+
+      def inspected(objects)
+        objects.first(POOLS).map do |object|
           pause
-          Clean.clean(pool.inspect)
+          Clean.clean(object.inspect)
         end
+      end
+
+      def limits
+        found = {"threads" => Thread.list.size, "descriptors" => [descriptors, Process.getrlimit(:NOFILE).first]}
+        found["offload_threads"] = Offload.threads if Heddle.const_defined?(:Offload)
+        found
+      end
+
+      def descriptors
+        pause
+        Dir.children("/dev/fd").size - 1
+      rescue SystemCallError
+        0
       end
 
       # Without the frames of the report itself.
@@ -195,6 +255,7 @@ module Heddle
         row["waits_for"] = Clean.clean(waiting) if state == "waiting"
         row["ran"], row["ready"], row["turns"] = Insight.measured(task)
         object = task.blocker
+        row["query"] = @queries[task.number] if @queries[task.number]
         object.nil? ? row : row.merge(@description.of(object))
       end
 

@@ -9,6 +9,8 @@ module Heddle
     # @!attribute tasks [Array<Hash>]
     # @!attribute ruby [Hash, nil] nil if Ruby code did not answer
     # @!attribute reason [String, nil] why it did not
+    #
+    # @api private
     Snapshot = Struct.new(:process, :loops, :tasks, :ruby, :reason) do
       # @return [Hash] for JSON
       def to_h

@@ -6,6 +6,8 @@ require_relative "snapshot"
 module Heddle
   module Insight
     # A {Snapshot} as text: for Heddle.dump and for the command.
+    #
+    # @api private
     class Text
       KINDS = {"block" => "another fiber or thread", "sleep" => "the end of a sleep", "name" => "a name to be resolved",
                "select" => "one of several descriptors"}.freeze
@@ -71,7 +73,8 @@ module Heddle
         columns = columns_for(tasks)
         rows = tasks.map { |task| [columns.map { |_, value| value.call(task) }, task] }
         widths = columns.each_index.map { |at| [columns[at].first, *rows.map { |row, _| row[at] }].map(&:size).max }
-        [line(columns.map(&:first), widths), *rows.flat_map { |row, task| [line(row, widths), *trace(task, "    from ")] }]
+        lines = rows.flat_map { |row, task| [line(row, widths), *trace(task, "    from ")] }
+        [line(columns.map(&:first), widths), *lines]
       end
 
       # @return [String] what the task waits for, or where it stands
@@ -152,7 +155,11 @@ module Heddle
 
       def lost
         count = @snapshot.process["lost"].to_i
-        count.zero? ? [] : ["#{plural(count, "task")} could not be recorded and #{(count == 1) ? "is" : "are"} missing"]
+        if count.zero?
+          []
+        else
+          ["#{plural(count, "task")} could not be recorded and #{(count == 1) ? "is" : "are"} missing"]
+        end
       end
 
       def columns_for(tasks)
@@ -185,7 +192,8 @@ module Heddle
         tasks.each_with_index do |task, index|
           last = index == tasks.size - 1
           lines << "#{before}#{last ? "└─ " : "├─ "}#{named(task)} #{state(task)}"
-          branch(children[task["task"]] || [], children, "#{before}#{last ? "   " : "│  "}", lines) if before.size < 300
+          beneath = "#{before}#{last ? "   " : "│  "}"
+          branch(children[task["task"]] || [], children, beneath, lines) if beneath.size < 300
         end
       end
 
@@ -205,7 +213,8 @@ module Heddle
         lines.concat(trace(task, "#{before}    from "))
         return lines << "#{before}  …" if seen.size > CHAIN
 
-        (task["awaits"] || []).each do |number|
+        lines << "#{before}  one of these tasks may hold it:" if task["may_await"]
+        (task["awaits"] || task["may_await"] || []).each do |number|
           awaited = @snapshot.by_number[number]
           lines.concat(awaited ? chain(awaited, seen, "#{before}  ") : ["#{before}  task #{number.to_i} has ended"])
         end
@@ -219,7 +228,23 @@ module Heddle
         known(parent) ? "task #{named(@snapshot.by_number[parent])}" : "task #{parent}, which has ended"
       end
 
-      def pools = (@snapshot.ruby&.fetch("pools", nil) || []).map { |pool| clean(pool) }
+      def pools
+        ruby = @snapshot.ruby || {}
+        lines = %w[pools connections].flat_map { |key| Array(ruby[key]).map { |text| clean(text) } }
+        use = {"threads" => "threads", "descriptors" => "open descriptors",
+               "offload_threads" => "threads at most for Heddle.offload"}
+        used = use.filter_map { |key, noun| in_use(ruby[key], noun) }
+        lines << used.join(", ") unless used.empty?
+        lines
+      end
+
+      # @param used [Integer, Array(Integer, Integer)] a number, or a number and its limit
+      def in_use(used, noun)
+        case used
+        when Integer then "#{used} #{noun}"
+        when Array then "#{used.first.to_i} of #{used.last.to_i} #{noun}"
+        end
+      end
     end
   end
 end
