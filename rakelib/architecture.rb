@@ -9,8 +9,8 @@ class Architecture
   # From the bottom up; layers of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
     ["", "wire/http", "wire/memcached", "wire/mysql", "wire/postgresql"],
-    ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"], ["stream"],
-    ["net_http", "memcached", "db", "simulation", "insight"],
+    ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"], ["insight"], ["stream"],
+    ["net_http", "memcached", "db", "simulation"],
     ["db/mysql", "db/postgresql", "db/sqlite"]
   ].freeze
   # Tables of functions by which a layer calls layers above it, with the layer that has the struct. Each is a way up

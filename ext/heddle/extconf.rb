@@ -6,9 +6,9 @@ require "mkmf"
 
 # The layers, each a folder of sources. CONTRIBUTING.md draws which layer may use which.
 LAYERS = [
-  ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "stream", "wire/http",
+  ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "insight", "stream", "wire/http",
   "wire/memcached", "wire/mysql", "wire/postgresql", "net_http", "memcached", "db", "db/mysql", "db/postgresql",
-  "db/sqlite", "simulation", "insight"
+  "db/sqlite", "simulation"
 ].freeze
 # What a build that was killed has left of its probes is no source.
 FileUtils.rm_f(Dir["#{__dir__}/conftest.*"])

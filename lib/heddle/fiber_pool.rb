@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "core/items"
+require_relative "metrics"
 require_relative "run"
 
 module Heddle
@@ -214,6 +215,7 @@ module Heddle
       @freed = EventCount.new
       @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
+      Metrics.watch_pool(self, @size, @running, @queue)
       @scheduler = nil # of the run in which the tasks run, see {#bind}
       @own = false # a call of this pool is that run
       bind(false)

@@ -3,6 +3,7 @@
 
 #include "loop/context.h"
 #include "loop/loop.h"
+#include "loop/all_loops.h"
 #include "loop/measuring.h"
 #include "os/fork.h"
 #include "os/main_ractor.h"
@@ -36,9 +37,9 @@ static VALUE set_record(VALUE self, VALUE on)
 {
     (void)self;
     bool records = RTEST(on);
-    if (records) measuring_set(MEASURE_RECORDS, true); // before the records are written: it may raise
+    if (records) all_loops_measure(MEASURE_RECORDS, true); // before the records are written: it may raise
     record_all(records);
-    if (!records) measuring_set(MEASURE_RECORDS, false);
+    if (!records) all_loops_measure(MEASURE_RECORDS, false);
     return on;
 }
 

@@ -94,7 +94,8 @@ struct loop {
     VALUE (*deadlock_error)(struct loop *loop);
     unsigned measuring; // bits of measuring.h; each but 0 costs readings of the clock at each switch
     struct loop_turn turn;
-    struct loop_times *times; // or NULL
+    struct loop_times *times;   // or NULL
+    struct trace_ring *trace;   // while a trace is written; or NULL
     struct loop_record *record; // see records.h; or NULL
     bool closed;
     bool releasing_mutex; // Mutex#sleep is about to call kernel_sleep

@@ -1,6 +1,7 @@
 #include "loop/measuring.h"
 
 #include "loop/loop.h"
+#include "loop/trace.h"
 #include "os/fork.h"
 
 #include <stdlib.h>
@@ -8,10 +9,10 @@
 
 // ---- which loops measure what
 
-static unsigned wanted;                 // of all loops of the process
-static struct loop_statistics past;     // of loops that have closed
+static unsigned wanted;             // of all loops of the process
+static struct loop_statistics past; // of loops that have closed
 static struct loop_times past_times;
-static unsigned forks;                  // fork_count() of the process that these belong to
+static unsigned forks; // fork_count() of the process that these belong to
 
 static void own_numbers(void)
 {
@@ -22,7 +23,7 @@ static void own_numbers(void)
     forks = fork_count();
 }
 
-static void allocate_times(struct loop *loop)
+void measuring_allocate(struct loop *loop)
 {
     if (loop->times) return;
     loop->times = calloc(1, sizeof(*loop->times));
@@ -41,20 +42,14 @@ static void set_bits(struct loop *loop, unsigned bits, bool on)
 
 void measuring_set_one(struct loop *loop, unsigned bits, bool on)
 {
-    if (on && bits & MEASURE_TIMES) allocate_times(loop);
+    if (on && bits & MEASURE_TIMES) measuring_allocate(loop);
     set_bits(loop, bits, on);
 }
 
-void measuring_set(unsigned bits, bool on)
+void measuring_want(unsigned bits, bool on)
 {
     own_numbers();
-    if (on && bits & MEASURE_TIMES) {
-        for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
-            allocate_times(loop);
-    }
     wanted = on ? wanted | bits : wanted & ~bits;
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live)
-        set_bits(loop, bits, on);
 }
 
 unsigned measuring_bits(void)
@@ -66,7 +61,12 @@ unsigned measuring_bits(void)
 void measuring_enter(struct loop *loop)
 {
     own_numbers();
-    if (wanted & MEASURE_TIMES) allocate_times(loop);
+    if (wanted & MEASURE_TIMES) measuring_allocate(loop);
+    if (wanted & MEASURE_TRACE) {
+        VALUE name = trace_thread_name(rb_thread_current()); // the trace may end meanwhile
+        trace_attach(loop);
+        trace_name_thread(loop, name);
+    }
     if (wanted) set_bits(loop, wanted, true);
     if (wanted & MEASURE_RECORDS) record_loop_open(loop);
 }
@@ -107,6 +107,7 @@ void measuring_leave(struct loop *loop)
     if (loop->times) merge_times(&past_times, loop->times);
     record_loop_close(loop);
     loop->measuring = 0;
+    loop->trace = NULL;
 }
 
 void measuring_free(struct loop *loop)
@@ -121,40 +122,54 @@ void measuring_discard(struct loop *loop)
     loop->poller.system_calls = 0;
     if (loop->times) memset(loop->times, 0, sizeof(*loop->times));
     loop->measuring &= ~(unsigned)MEASURE_TRACE;
+    loop->trace = NULL;
     loop->turn = (struct loop_turn){0};
     loop->record = NULL; // the parent's
 }
 
-void measuring_sum(struct loop_statistics *statistics, struct loop_times *times)
+void measuring_past(struct loop_statistics *statistics, struct loop_times *times)
 {
     own_numbers();
     *statistics = past;
-    if (times) {
-        memset(times, 0, sizeof(*times));
-        merge_times(times, &past_times);
-    }
-    for (struct loop *loop = loops_first(); loop; loop = loop->next_live) {
-        add_statistics(statistics, loop);
-        if (times && loop->times) merge_times(times, loop->times);
-    }
+    memset(times, 0, sizeof(*times));
+    merge_times(times, &past_times);
+}
+
+void measuring_add(const struct loop *loop, struct loop_statistics *statistics, struct loop_times *times)
+{
+    add_statistics(statistics, loop);
+    if (loop->times) merge_times(times, loop->times);
 }
 
 // ---- turns
 
-// Code outside of any task may run for as long as it likes while no fiber waits for anything.
-static bool outside(const struct loop *loop)
+static void trace(struct loop *loop, const struct trace_event *event)
 {
-    return loop->turn.number == loop->root->number && !loop->wakeable && !loop->ready.head;
+    trace_put(loop->trace, event, NULL, 0);
 }
 
-static void turn_end(struct loop *loop, deadline_t now)
+// Code outside of any task may run for as long as it likes while no other fiber waits for something. `parks`: its own
+// wait, which is counted already, or NULL.
+static bool outside(const struct loop *loop, const struct loop_wait *parks)
+{
+    if (loop->turn.number != loop->root->number) return false;
+    size_t waiting = loop->wakeable + loop->ready_count;
+    size_t own = !parks || parks->kind == WAIT_BLOCK ? 0 : parks->state == WAIT_READY ? 2 : 1;
+    return waiting <= own;
+}
+
+static void turn_end(struct loop *loop, deadline_t now, const struct loop_wait *parks)
 {
     int64_t run = now - loop->turn.began;
     bool began = loop->turn.began;
     loop->turn.began = 0;
     loop->turn.now = now;
-    if (began && loop->record) record_turn_end(loop, run);
-    if (!began || outside(loop)) return;
+    if (!began) return;
+    if (loop->record) record_turn_end(loop, run);
+    if (loop->trace)
+        trace(loop,
+              &(struct trace_event){.at = now - run, .kind = TRACE_TURN, .task = loop->turn.number, .first = run});
+    if (outside(loop, parks)) return;
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
 }
@@ -170,7 +185,7 @@ void measure_park(struct loop *loop, struct loop_wait *wait)
 {
     if (wait->measured) return;
     wait->measured = true;
-    turn_end(loop, deadline_now());
+    turn_end(loop, deadline_now(), wait);
     wait->since = loop->turn.now;
     if (wait->owner->record) record_park(wait);
     if (wait->kind == WAIT_YIELD) wait->ready = loop->turn.now;
@@ -178,23 +193,40 @@ void measure_park(struct loop *loop, struct loop_wait *wait)
 
 void measure_ready(struct loop *loop, struct loop_wait *wait)
 {
-    (void)loop;
     if (wait->kind == WAIT_YIELD) return; // measure_park is about to come
     deadline_t now = deadline_now();
     // A timer was due when the fiber should have run: that it was looked at late is the loop's lag.
     wait->ready = wait->timed_out && wait->timer.at < now ? wait->timer.at : now;
     if (wait->owner->record) record_ready(wait);
+    if (!loop->trace || !wait->measured) return;
+    trace(loop, &(struct trace_event){.at = now,
+                                      .kind = TRACE_WAKE,
+                                      .task = wait->owner->number,
+                                      .first = wait->since,
+                                      .second = loop->turn.began ? loop->turn.number : 0});
+}
+
+void measure_trace_wait(struct loop *loop, const struct loop_wait *wait, deadline_t now)
+{
+    trace(loop, &(struct trace_event){.at = now,
+                                      .kind = TRACE_WAIT,
+                                      .what = wait->kind,
+                                      .task = wait->owner->number,
+                                      .first = wait->since,
+                                      .second = (uint64_t)wait->ready,
+                                      .descriptor = wait->descriptor});
 }
 
 void measure_resume(struct loop *loop, struct loop_wait *wait)
 {
-    if (loop->turn.began) turn_end(loop, deadline_now());
+    if (loop->turn.began) turn_end(loop, deadline_now(), NULL);
     deadline_t now = loop->turn.now;
     if (wait->measured && loop->measuring & MEASURE_TIMES) {
         if (wait->ready) histogram_add(&loop->times->lag, now - wait->ready);
         if (wait->kind != WAIT_YIELD && wait->kind != WAIT_IDLE)
             histogram_add(&loop->times->wait[wait->kind], (wait->ready ? wait->ready : now) - wait->since);
     }
+    if (wait->measured && loop->trace && wait->kind != WAIT_IDLE) measure_trace_wait(loop, wait, now);
     if (wait->measured && wait->owner->record) record_resume(wait, now);
     wait->measured = false;
     turn_begin(loop, wait->owner->number);
@@ -202,26 +234,27 @@ void measure_resume(struct loop *loop, struct loop_wait *wait)
 
 void measure_thrown(struct loop *loop, struct loop_wait *wait)
 {
-    turn_end(loop, deadline_now());
+    turn_end(loop, deadline_now(), NULL);
     measure_resume(loop, wait);
 }
 
 void measure_start(struct loop *loop)
 {
     if (loop->turn.began && loop->turn.number == loop->owner->number) return;
-    if (loop->turn.began) turn_end(loop, deadline_now());
+    if (loop->turn.began) turn_end(loop, deadline_now(), NULL);
     turn_begin(loop, loop->owner->number);
 }
 
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
-    if (loop->turn.began) turn_end(loop, before);
+    if (loop->turn.began) turn_end(loop, before, NULL);
     if (loop->record && sleeps) record_sleep(loop, before);
 }
 
-void measure_polled(struct loop *loop, deadline_t before, deadline_t after)
+void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool slept)
 {
-    (void)before;
+    if (loop->trace)
+        trace(loop, &(struct trace_event){.at = before, .kind = TRACE_POLL, .first = after - before, .what = slept});
     loop->turn.began = 0;
     loop->turn.now = after;
     if (loop->record) record_sleep(loop, 0);

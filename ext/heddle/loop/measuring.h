@@ -32,14 +32,14 @@ struct loop_times {
     struct histogram wait[WAIT_KINDS]; // from parking until the fiber was ready, by what it waited for
 };
 
-// Sets or clears the bits in all loops of this process, and in those that start later. Raises NoMemoryError before
-// anything has changed.
-void measuring_set(unsigned bits, bool on);
-
-// Returns the bits that are set for the whole process.
+// The bits of the whole process, which loops that start from now on will have. See all_loops.h.
+void measuring_want(unsigned bits, bool on);
 unsigned measuring_bits(void);
 
-// Sets or clears the bits in one loop.
+// Allocates loop->times. Raises NoMemoryError.
+void measuring_allocate(struct loop *loop);
+
+// Sets or clears the bits in one loop. Raises NoMemoryError before anything has changed.
 void measuring_set_one(struct loop *loop, unsigned bits, bool on);
 
 // A loop starts, ends (its numbers stay in those of the process), or is freed. Starting may raise NoMemoryError.
@@ -50,9 +50,10 @@ void measuring_free(struct loop *loop);
 // In a child of fork: the loop has counted nothing.
 void measuring_discard(struct loop *loop);
 
-// Adds up what all loops of this process have counted, also those that have closed. `times`: or NULL.
+// What loops of this process had counted when they closed, and adding what one has counted until now.
 struct loop_statistics;
-void measuring_sum(struct loop_statistics *statistics, struct loop_times *times);
+void measuring_past(struct loop_statistics *statistics, struct loop_times *times);
+void measuring_add(const struct loop *loop, struct loop_statistics *statistics, struct loop_times *times);
 
 // ---- called by the loop. None of these raises or runs Ruby code.
 
@@ -68,12 +69,15 @@ void measure_resume(struct loop *loop, struct loop_wait *wait);
 // The same, if an exception or a fiber's end has led there in the middle of a switch.
 void measure_thrown(struct loop *loop, struct loop_wait *wait);
 
+// Puts the wait into the loop's trace, as one that lasted until now.
+void measure_trace_wait(struct loop *loop, const struct loop_wait *wait, deadline_t now);
+
 // Another owner's code begins on the running fiber, or on one that is about to run for the first time.
 void measure_start(struct loop *loop);
 
 // Around a poll; `sleeps`: it may sleep. Between these calls no fiber runs.
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps);
-void measure_polled(struct loop *loop, deadline_t before, deadline_t after);
+void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool slept);
 
 // Ruby code that belongs to no task, as a trap handler's, or another thread has run in the middle of a switch.
 void measure_interrupted(struct loop *loop);

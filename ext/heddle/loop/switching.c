@@ -181,7 +181,6 @@ static bool poll_kernel(struct loop *loop)
     // In a simulation everything happens in this thread: nothing can happen any more before the next timer.
     bool stuck = polled == 0 && timeout > 0 && deadline_simulated() && !deadline_move(until);
     deadline_t after = deadline_now();
-    if (loop->measuring) measure_polled(loop, now, after);
     if (timeout > 0) {
         loop->statistics.sleeps++;
         loop->last_sleep = after - now;
@@ -191,6 +190,7 @@ static bool poll_kernel(struct loop *loop)
         note_cost(loop, after - now);
     }
     int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, after);
+    if (loop->measuring) measure_polled(loop, now, deadline_now(), timeout > 0);
     loop->found = found > 0;
     if (found && loop->ready.tail) note_wait(loop, (double)(after - loop->ready.tail->since));
     if (found) {

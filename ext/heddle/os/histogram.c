@@ -1,12 +1,12 @@
 #include "os/histogram.h"
 
-#define MICROSECOND INT64_C(1000)
+#define MICROSECOND  INT64_C(1000)
 #define DECADE(unit) (unit), 2 * (unit), 5 * (unit)
 
-const int64_t histogram_bounds[HISTOGRAM_BOUNDS] = {
-    DECADE(MICROSECOND),          DECADE(10 * MICROSECOND),      DECADE(100 * MICROSECOND),
-    DECADE(1000 * MICROSECOND),   DECADE(10000 * MICROSECOND),   DECADE(100000 * MICROSECOND),
-    DECADE(1000000 * MICROSECOND), DECADE(10000000 * MICROSECOND)};
+const int64_t histogram_bounds[HISTOGRAM_BOUNDS] = {DECADE(MICROSECOND),           DECADE(10 * MICROSECOND),
+                                                    DECADE(100 * MICROSECOND),     DECADE(1000 * MICROSECOND),
+                                                    DECADE(10000 * MICROSECOND),   DECADE(100000 * MICROSECOND),
+                                                    DECADE(1000000 * MICROSECOND), DECADE(10000000 * MICROSECOND)};
 
 // The index of the first bound that is not less, or HISTOGRAM_BOUNDS.
 static int bound_of(int64_t span)

@@ -1,6 +1,7 @@
 #include "sync/resource_pool.h"
 
 #include "cancel/scope_fiber.h"
+#include "os/main_ractor.h"
 #include "protect.h"
 #include "sync/pools.h"
 #include "scope/deadline_scope.h"
@@ -33,6 +34,7 @@ REFERENCES(resource_pool)
 
 void resource_pool_free(struct resource_pool *pool)
 {
+    semaphore_free(&pool->semaphore);
     xfree(pool->idle);
 }
 
@@ -304,6 +306,7 @@ static const struct resource_kind resource_of_ruby = {
 
 static void resource_pool_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, resource_pool_release)) return;
     resource_pool_free(pointer);
     xfree(pointer);
 }

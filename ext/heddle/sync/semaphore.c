@@ -1,6 +1,7 @@
 #include "sync/semaphore.h"
 
 #include "loop/measuring.h"
+#include "os/main_ractor.h"
 #include "scope/deadline_scope.h"
 #include "sync/pools.h"
 #include "task/current.h"
@@ -16,6 +17,12 @@ void semaphore_init(struct semaphore *semaphore, VALUE self)
 {
     *semaphore =
         (struct semaphore){.self = self, .waiters = Qnil, .permits = 1, .forks = fork_count(), .listener = Qnil};
+    permit_use_add(semaphore);
+}
+
+void semaphore_free(struct semaphore *semaphore)
+{
+    permit_use_remove(semaphore);
 }
 
 void semaphore_references(void *pointer, reference_function *each)
@@ -33,6 +40,7 @@ void semaphore_discard_parents(struct semaphore *semaphore)
     semaphore->forks = fork_count();
     semaphore->taken = 0;
     semaphore->waiters = Qnil;
+    semaphore->waiting = 0;
     memset(semaphore->holders, 0, sizeof(semaphore->holders));
 }
 
@@ -70,6 +78,13 @@ VALUE semaphore_holders(const struct semaphore *semaphore)
     return numbers;
 }
 
+// Also one whose `waiters` are no longer the semaphore's, since a child of fork has replaced them.
+static void semaphore_forget_waiter(struct semaphore *semaphore, VALUE waiters, VALUE number)
+{
+    rb_hash_delete(waiters, number);
+    if (waiters == semaphore->waiters) semaphore->waiting = (long)RHASH_SIZE(waiters);
+}
+
 struct semaphore_waiter {
     VALUE number, waiter;
 };
@@ -86,7 +101,7 @@ static void semaphore_answer_first(struct semaphore *semaphore, VALUE answer, in
 {
     struct semaphore_waiter first = {Qnil, Qnil};
     rb_hash_foreach(semaphore->waiters, semaphore_first, (VALUE)&first);
-    rb_hash_delete(semaphore->waiters, first.number);
+    semaphore_forget_waiter(semaphore, semaphore->waiters, first.number);
     if (answer == Qtrue) semaphore->taken++;
     rb_ary_store(first.waiter, WAITER_ANSWER, answer);
     join_wake_all(semaphore->self, rb_ary_entry(first.waiter, WAITER_SLEEPERS), state);
@@ -128,7 +143,7 @@ void semaphore_close(struct semaphore *semaphore)
 struct semaphore_request {
     struct semaphore *semaphore;
     VALUE waiters, number, waiter;
-    deadline_t until;
+    deadline_t until, began;
     unsigned forks;
     bool over; // the wait ended without an exception
 };
@@ -150,7 +165,8 @@ static VALUE semaphore_wait_end(VALUE argument)
 {
     const struct semaphore_request *request = (const struct semaphore_request *)argument;
     if (request->forks != fork_count()) return Qnil;
-    rb_hash_delete(request->waiters, request->number);
+    semaphore_forget_waiter(request->semaphore, request->waiters, request->number);
+    permit_use_waited(request->semaphore, deadline_now() - request->began);
     if (!request->over && rb_ary_entry(request->waiter, WAITER_ANSWER) == Qtrue) semaphore_release(request->semaphore);
     return Qnil;
 }
@@ -169,8 +185,10 @@ enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t 
                                             .waiter = rb_assoc_new(Qnil, rb_hash_new()),
                                             .number = ULL2NUM(++semaphore->requests),
                                             .until = until,
+                                            .began = deadline_now(),
                                             .forks = semaphore->forks};
         rb_hash_aset(request.waiters, request.number, request.waiter);
+        semaphore->waiting = (long)RHASH_SIZE(request.waiters);
         rb_ensure(semaphore_wait, (VALUE)&request, semaphore_wait_end, (VALUE)&request);
         VALUE answer = rb_ary_entry(request.waiter, WAITER_ANSWER);
         if (request.forks != fork_count()) continue; // a trap handler has forked during the wait
@@ -183,6 +201,13 @@ enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t 
 
 // ---- Heddle::Semaphore
 
+static void semaphore_release_record(void *pointer)
+{
+    if (main_ractor_releases(pointer, semaphore_release_record)) return;
+    semaphore_free(pointer);
+    xfree(pointer);
+}
+
 static size_t semaphore_memsize(const void *pointer)
 {
     (void)pointer;
@@ -192,7 +217,7 @@ static size_t semaphore_memsize(const void *pointer)
 static const rb_data_type_t semaphore_type = {
     .wrap_struct_name = "Heddle::Semaphore",
     .function = {.dmark = semaphore_mark,
-                 .dfree = RUBY_TYPED_DEFAULT_FREE,
+                 .dfree = semaphore_release_record,
                  .dsize = semaphore_memsize,
                  .dcompact = semaphore_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,

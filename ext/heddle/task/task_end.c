@@ -11,6 +11,7 @@
 #include "task/join.h"
 #include "task/run.h"
 #include "task/task_loop.h"
+#include "task/task_trace.h"
 
 static ID id_full_message, id_message, id_backtrace, id_write, id_report_on_exception, id_highlight;
 
@@ -276,6 +277,8 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     bool reported = unasked(task, status), later = reported && can_wait(task);
     int state = reported && !later ? report(task) : 0;
     task_become(task, status);
+    if (task->owner.loop) task->owner.loop->statistics.ended[status - TASK_COMPLETED]++;
+    if (task->owner.loop && task->owner.loop->trace) task_trace_end(task);
     task->block = Qnil;
     task->storage = Qnil;
     unlist(task);
