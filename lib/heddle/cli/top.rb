@@ -20,7 +20,8 @@ module Heddle
       }.freeze
       KEYS = {"\e[A" => :up, "k" => :up, "\e[B" => :down, "j" => :down, "\e[5~" => :page_up, "\e[6~" => :page_down,
               "q" => :quit, "\u0003" => :quit}.freeze
-      private_constant :INTERVAL, :SIZE, :ENTER, :LEAVE, :ORDERS, :KEYS
+      SEQUENCE = /\e\[\d*[~A-Z]|./mn
+      private_constant :SEQUENCE, :INTERVAL, :SIZE, :ENTER, :LEAVE, :ORDERS, :KEYS
 
       # @param out [IO]
       # @yieldreturn [Array<Insight::Snapshot>]
@@ -70,25 +71,25 @@ module Heddle
           draw
           limit = Clock.now + INTERVAL
           while (left = limit - Clock.now) > 0
-            key = read_key(left)
-            break if key == :refresh
-            return if key && press(key) == :quit
+            return if read_keys(left).any? { |key| press(key) == :quit }
 
             draw
           end
         end
       end
 
-      # @return [String, :refresh, nil]
-      def read_key(seconds)
+      # @return [Array<String>] none after a change of the window's size, or when the time is over
+      def read_keys(seconds)
         readable, = IO.select([@input, @resized], nil, nil, seconds)
-        return unless readable
+        return [] unless readable
 
         @resized.read_nonblock(64, exception: false) if readable.include?(@resized)
-        return unless readable.include?(@input)
+        return [] unless readable.include?(@input)
 
-        bytes = @input.read_nonblock(16, exception: false)
-        (bytes == :wait_readable) ? nil : bytes || "q"
+        bytes = @input.read_nonblock(256, exception: false)
+        return ["q"] unless bytes # the terminal is gone
+
+        (bytes == :wait_readable) ? [] : bytes.scan(SEQUENCE)
       end
 
       def press(key)
