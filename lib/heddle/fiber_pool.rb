@@ -52,6 +52,7 @@ module Heddle
     # @param queue [Integer] the most blocks in the queue, before {#spawn} waits
     # @param name [String, nil] the start of its tasks' names
     def initialize(size = 50, queue: size, name: nil)
+      Pools.add(self)
       @size = count("size", size, 1)
       @queue_limit = count("queue", queue, 0)
       @name = name

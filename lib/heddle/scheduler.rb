@@ -10,9 +10,12 @@ require_relative "core/ruby_fixes"
 require_relative "resolver/connect_filter"
 require_relative "core/after_fork"
 require_relative "core/dump"
+require_relative "core/insight"
 require_relative "core/loading"
 
 Heddle::AfterFork.register do
   Heddle::Scheduler.discard_parents
   Heddle.keep_deadlines # the helper thread for the deadlines of plain threads is the parent's
 end
+
+Heddle.insight if ENV["HEDDLE_INSIGHT"] == "1"

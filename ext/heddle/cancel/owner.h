@@ -17,6 +17,8 @@ struct wait_owner {
     struct loop *loop;         // NULL under another scheduler
     struct loop_wait *wait;    // its innermost wait that is parked now, or NULL
     uint64_t number;           // of all owners of this process and its parents; tasks are named by it
+    uint64_t parent;           // the number of the task that made this one; or 0
+    struct task_record *record; // while the process keeps records, see loop/records.h; or NULL
     struct scope_chain *chain; // the scopes that bind it: its own, or the thread's for code outside of any task
     uint8_t grace_used;        // operations that went through since something became pending, see loop_check_pending
     bool cancel_pending;       // a cancellation is still to be raised

@@ -9,6 +9,7 @@
 #include "loop/fiber_index.h"
 #include "loop/measuring.h"
 #include "loop/poller.h"
+#include "loop/records.h"
 
 // What the loop asks of those who know tasks.
 struct owner_functions {
@@ -93,9 +94,10 @@ struct loop {
     VALUE (*deadlock_error)(struct loop *loop);
     unsigned measuring; // bits of measuring.h; each but 0 costs readings of the clock at each switch
     struct loop_turn turn;
-    struct loop_times *times;   // or NULL
-    struct trace_ring *trace;   // while a trace is written; or NULL
-    struct turn_record *record; // while stalls are watched; or NULL
+    struct loop_times *times;        // or NULL
+    struct trace_ring *trace;        // while a trace is written; or NULL
+    struct turn_record *turn_record; // while stalls are watched; or NULL
+    struct loop_record *record;      // see records.h; or NULL
     bool closed;
     bool releasing_mutex; // Mutex#sleep is about to call kernel_sleep
     struct loop_statistics statistics;

@@ -69,6 +69,7 @@ void measuring_enter(struct loop *loop)
         trace_name_thread(loop, name);
     }
     if (wanted) set_bits(loop, wanted, true);
+    if (wanted & MEASURE_RECORDS) record_loop_open(loop);
     if (turn_record_enter(loop)) set_bits(loop, MEASURE_STALLS, true);
 }
 
@@ -113,6 +114,7 @@ void measuring_leave(struct loop *loop)
     own_numbers();
     add_statistics(&past, loop);
     if (loop->times) merge_times(&past_times, loop->times);
+    record_loop_close(loop);
     loop->measuring = 0;
     turn_record_detach(loop);
     loop->trace = NULL;
@@ -134,6 +136,7 @@ void measuring_discard(struct loop *loop)
     turn_record_detach(loop);
     loop->trace = NULL;
     loop->turn = (struct loop_turn){0};
+    loop->record = NULL; // the parent's
 }
 
 void measuring_past(struct loop_statistics *statistics, struct loop_times *times)
@@ -180,7 +183,8 @@ static void turn_end(struct loop *loop, deadline_t now, const struct loop_wait *
     loop->turn.began = 0;
     loop->turn.now = now;
     if (!began) return;
-    if (loop->measuring & MEASURE_STALLS) loop->record->ended = now;
+    if (loop->record) record_turn_end(loop, run);
+    if (loop->measuring & MEASURE_STALLS) loop->turn_record->ended = now;
     if (loop->measuring == MEASURE_STALLS && run < turn_limit) return;
     if (loop->trace)
         trace(loop,
@@ -195,7 +199,8 @@ static void turn_begin(struct loop *loop, const struct wait_owner *owner)
 {
     loop->turn.began = loop->turn.now;
     loop->turn.number = owner->number;
-    if (loop->measuring & MEASURE_STALLS) turn_record_begin(loop->record, owner, loop->turn.now);
+    if (loop->record) record_turn(loop);
+    if (loop->measuring & MEASURE_STALLS) turn_record_begin(loop->turn_record, owner, loop->turn.now);
 }
 
 void measure_park(struct loop *loop, struct loop_wait *wait)
@@ -204,6 +209,7 @@ void measure_park(struct loop *loop, struct loop_wait *wait)
     wait->measured = true;
     turn_end(loop, turn_clock(loop), wait);
     wait->since = loop->turn.now;
+    if (wait->owner->record) record_park(wait);
     if (wait->kind == WAIT_YIELD) wait->ready = loop->turn.now;
 }
 
@@ -214,6 +220,7 @@ void measure_ready(struct loop *loop, struct loop_wait *wait)
     deadline_t now = deadline_now();
     // A timer was due when the fiber should have run: that it was looked at late is the loop's lag.
     wait->ready = wait->timed_out && wait->timer.at < now ? wait->timer.at : now;
+    if (wait->owner->record) record_ready(wait);
     if (!loop->trace || !wait->measured) return;
     trace(loop, &(struct trace_event){.at = now,
                                       .kind = TRACE_WAKE,
@@ -243,6 +250,7 @@ void measure_resume(struct loop *loop, struct loop_wait *wait)
             histogram_add(&loop->times->wait[wait->kind], (wait->ready ? wait->ready : now) - wait->since);
     }
     if (wait->measured && loop->trace && wait->kind != WAIT_IDLE) measure_trace_wait(loop, wait, now);
+    if (wait->measured && wait->owner->record) record_resume(wait, now);
     wait->measured = false;
     turn_begin(loop, wait->owner);
 }
@@ -263,6 +271,7 @@ void measure_start(struct loop *loop)
 void measure_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
     if (loop->turn.began) turn_end(loop, before, NULL);
+    if (loop->record && sleeps) record_sleep(loop, before);
     if (loop->measuring & MEASURE_STALLS) turn_record_poll(loop, before, sleeps);
 }
 
@@ -272,6 +281,7 @@ void measure_polled(struct loop *loop, deadline_t before, deadline_t after, bool
         trace(loop, &(struct trace_event){.at = before, .kind = TRACE_POLL, .first = after - before, .what = slept});
     loop->turn.began = 0;
     loop->turn.now = after;
+    if (loop->record) record_sleep(loop, 0);
     if (loop->measuring & MEASURE_STALLS) turn_record_polled(loop, after);
 }
 

@@ -15,7 +15,8 @@ enum {
     MEASURE_LONGEST = 1, // statistics.longest_run, see Scheduler#measure_runs=
     MEASURE_TIMES = 2,   // struct loop_times
     MEASURE_STALLS = 4,
-    MEASURE_TRACE = 8
+    MEASURE_TRACE = 8,
+    MEASURE_RECORDS = 16 // struct task_record, see records.h
 };
 
 struct loop_turn {

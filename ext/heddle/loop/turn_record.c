@@ -36,7 +36,7 @@ static void phase_end(struct turn_record *record, deadline_t now)
 
 bool turn_record_attach(struct loop *loop, int thread, bool runs)
 {
-    if (loop->record) return true;
+    if (loop->turn_record) return true;
     for (int i = 0; i < TURN_RECORDS; i++) {
         struct turn_record *record = &records[i];
         if (atomic_load(&record->loop)) continue;
@@ -46,7 +46,7 @@ bool turn_record_attach(struct loop *loop, int thread, bool runs)
         // A loop of another thread may sleep at the moment: nothing is known until its next phase begins.
         turn_record_publish(record, runs ? TURN_RUNS : TURN_LOOP, runs ? deadline_now() : 0);
         atomic_store(&record->loop, loop);
-        loop->record = record;
+        loop->turn_record = record;
         loop->poller.woken = &record->woken;
         return true;
     }
@@ -55,9 +55,9 @@ bool turn_record_attach(struct loop *loop, int thread, bool runs)
 
 void turn_record_detach(struct loop *loop)
 {
-    struct turn_record *record = loop->record;
+    struct turn_record *record = loop->turn_record;
     if (!record) return;
-    loop->record = NULL;
+    loop->turn_record = NULL;
     loop->poller.woken = NULL;
     loop->measuring &= ~(unsigned)MEASURE_STALLS;
     turn_record_publish(record, TURN_LOOP, 0);
@@ -88,7 +88,7 @@ void turn_record_over(struct turn_record *record, deadline_t began, deadline_t n
 
 void turn_record_poll(struct loop *loop, deadline_t before, bool sleeps)
 {
-    struct turn_record *record = loop->record;
+    struct turn_record *record = loop->turn_record;
     phase_end(record, before);
     record->ready_before = loop->ready_count;
     atomic_store_explicit(&record->woken, 0, memory_order_relaxed);
@@ -97,7 +97,7 @@ void turn_record_poll(struct loop *loop, deadline_t before, bool sleeps)
 
 static void sleep_end(struct loop *loop, deadline_t after)
 {
-    struct turn_record *record = loop->record;
+    struct turn_record *record = loop->turn_record;
     deadline_t woken = atomic_load(&record->woken);
     if (!woken) return; // Ruby refused to release the GVL
     deadline_t due = timer_next(&loop->timers);
@@ -110,7 +110,7 @@ static void sleep_end(struct loop *loop, deadline_t after)
 
 void turn_record_polled(struct loop *loop, deadline_t after)
 {
-    struct turn_record *record = loop->record;
+    struct turn_record *record = loop->turn_record;
     bool slept = phase_of(record) == TURN_SLEEPS;
     if (watching && slept) sleep_end(loop, after);
     if (watching && !slept) phase_end(record, after);
@@ -124,7 +124,7 @@ void turn_record_polled(struct loop *loop, deadline_t after)
 
 void turn_record_interrupted(struct loop *loop, deadline_t now)
 {
-    struct turn_record *record = loop->record;
+    struct turn_record *record = loop->turn_record;
     phase_end(record, now);
     turn_record_publish(record, TURN_LOOP, now);
 }

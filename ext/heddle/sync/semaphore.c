@@ -1,7 +1,10 @@
 #include "sync/semaphore.h"
 
+#include "loop/measuring.h"
 #include "os/main_ractor.h"
 #include "scope/deadline_scope.h"
+#include "sync/pools.h"
+#include "task/current.h"
 #include "task/join.h"
 
 static VALUE ePoolClosed;
@@ -38,6 +41,41 @@ void semaphore_discard_parents(struct semaphore *semaphore)
     semaphore->taken = 0;
     semaphore->waiters = Qnil;
     semaphore->waiting = 0;
+    memset(semaphore->holders, 0, sizeof(semaphore->holders));
+}
+
+// ---- who has a permit, for reports
+
+void semaphore_note_holder(struct semaphore *semaphore)
+{
+    if (!(measuring_bits() & MEASURE_RECORDS)) return;
+    const struct task *task = task_current();
+    for (int i = 0; task && i < HOLDERS; i++) {
+        if (semaphore->holders[i]) continue;
+        semaphore->holders[i] = task->owner.number;
+        break;
+    }
+}
+
+static void forget_holder(struct semaphore *semaphore)
+{
+    if (semaphore->taken == 0) memset(semaphore->holders, 0, sizeof(semaphore->holders));
+    if (!semaphore->holders[0] && !(measuring_bits() & MEASURE_RECORDS)) return;
+    const struct task *task = task_current();
+    for (int i = 0; task && i < HOLDERS; i++) {
+        if (semaphore->holders[i] != task->owner.number) continue;
+        semaphore->holders[i] = 0;
+        break;
+    }
+}
+
+VALUE semaphore_holders(const struct semaphore *semaphore)
+{
+    VALUE numbers = rb_ary_new();
+    for (int i = 0; i < HOLDERS; i++) {
+        if (semaphore->holders[i]) rb_ary_push(numbers, ULL2NUM(semaphore->holders[i]));
+    }
+    return numbers;
 }
 
 // Also one whose `waiters` are no longer the semaphore's, since a child of fork has replaced them.
@@ -83,6 +121,7 @@ void semaphore_release(struct semaphore *semaphore)
 {
     HEDDLE_ASSERT(semaphore->taken > 0);
     semaphore->taken--;
+    forget_holder(semaphore);
     semaphore_hand_out(semaphore);
 }
 
@@ -135,7 +174,10 @@ static VALUE semaphore_wait_end(VALUE argument)
 enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t until)
 {
     for (;;) {
-        if (semaphore_try(semaphore)) return SEMAPHORE_TAKEN;
+        if (semaphore_try(semaphore)) {
+            semaphore_note_holder(semaphore);
+            return SEMAPHORE_TAKEN;
+        }
         if (semaphore->closed) return SEMAPHORE_CLOSED;
         if (NIL_P(semaphore->waiters)) RB_OBJ_WRITE(semaphore->self, &semaphore->waiters, rb_hash_new());
         struct semaphore_request request = {.semaphore = semaphore,
@@ -151,7 +193,9 @@ enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t 
         VALUE answer = rb_ary_entry(request.waiter, WAITER_ANSWER);
         if (request.forks != fork_count()) continue; // a trap handler has forked during the wait
         if (NIL_P(answer)) return SEMAPHORE_LATE;
-        return RTEST(answer) ? SEMAPHORE_HANDED : SEMAPHORE_CLOSED;
+        if (!RTEST(answer)) return SEMAPHORE_CLOSED;
+        semaphore_note_holder(semaphore);
+        return SEMAPHORE_HANDED;
     }
 }
 
@@ -184,6 +228,7 @@ static VALUE semaphore_allocate(VALUE klass)
     struct semaphore *semaphore;
     VALUE self = TypedData_Make_Struct(klass, struct semaphore, &semaphore_type, semaphore);
     semaphore_init(semaphore, self);
+    pools_add(self);
     return self;
 }
 
@@ -281,6 +326,7 @@ static VALUE semaphore_try_method(VALUE self)
 {
     struct semaphore *semaphore = semaphore_of(self);
     if (!semaphore_try(semaphore)) return rb_block_given_p() ? Qnil : Qfalse;
+    semaphore_note_holder(semaphore);
     return semaphore_entered(self, semaphore, Qtrue);
 }
 
@@ -348,6 +394,12 @@ static VALUE semaphore_waiting_method(VALUE self)
     return SIZET2NUM(semaphore_waiting(semaphore_of(self)));
 }
 
+/* @api private semaphore.holders -> [Integer, ...]: numbers of tasks that have a permit, see semaphore.h */
+static VALUE holders(VALUE self)
+{
+    return semaphore_holders(semaphore_of(self));
+}
+
 /* call-seq: semaphore.inspect -> String */
 static VALUE semaphore_inspect(VALUE self)
 {
@@ -384,5 +436,6 @@ void Init_heddle_semaphore(void)
     rb_define_method(cSemaphore, "permits=", semaphore_set_permits, 1);
     rb_define_method(cSemaphore, "available", semaphore_available, 0);
     rb_define_method(cSemaphore, "waiting", semaphore_waiting_method, 0);
+    rb_define_method(cSemaphore, "holders", holders, 0);
     rb_define_method(cSemaphore, "inspect", semaphore_inspect, 0);
 }

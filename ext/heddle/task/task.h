@@ -86,6 +86,9 @@ void task_init(struct task *task, struct loop *loop, VALUE scheduler);
 
 void task_mark(struct task *task);
 
+// Gives the task a record, see loop/records.h.
+void task_record(struct task *task);
+
 void task_list_add(struct task_list *list, struct task *task);
 void task_list_remove(struct task_list *list, struct task *task);
 void task_list_mark(const struct task_list *list);

@@ -39,6 +39,7 @@ static void unlist(struct task *task)
     struct loop *loop = task->owner.loop;
     struct task_loop *tasks = task_loop_of(loop);
     task->listed = false;
+    if (task->owner.record) record_close(&task->owner);
     task_list_remove(&tasks->tasks, task);
     tasks->externals -= is_external(task);
     if (tasks->tasks.count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
@@ -51,6 +52,7 @@ void task_enlist(struct task *task, VALUE run)
         task_list_add(&tasks->tasks, task);
         tasks->externals += is_external(task);
         task->listed = true;
+        if (task->owner.loop->measuring & MEASURE_RECORDS) task_record(task);
     }
     task->run = run;
     if (!NIL_P(run)) run_add(run, task);
