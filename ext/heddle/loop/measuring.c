@@ -190,7 +190,7 @@ static void turn_end(struct loop *loop, deadline_t now, const struct loop_wait *
         trace(loop,
               &(struct trace_event){.at = now - run, .kind = TRACE_TURN, .task = loop->turn.number, .first = run});
     if (outside(loop, parks)) return;
-    if (loop->measuring & MEASURE_STALLS && run >= turn_limit) turn_record_over(loop->record, began, now);
+    if (loop->measuring & MEASURE_STALLS && run >= turn_limit) turn_record_over(loop->turn_record, began, now);
     if (loop->measuring & MEASURE_LONGEST && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
     if (loop->measuring & MEASURE_TIMES) histogram_add(&loop->times->run, run);
 }
