@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "core/items"
-require_relative "metrics"
 require_relative "run"
 
 module Heddle
@@ -151,6 +150,13 @@ module Heddle
       "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{@queue.size} queued#{closed}>"
     end
 
+    # @api private
+    # @return [Array(Integer, Integer, Integer)] the size, how many blocks run, and how many are queued
+    def use
+      here = @running && @forks == Heddle.forks
+      [@size || 0, here ? @running.size : 0, here ? @queue.size : 0]
+    end
+
     # Accepts a block when there is room and earlier callers have had their turn.
     #
     # @api private
@@ -215,7 +221,6 @@ module Heddle
       @freed = EventCount.new
       @withdrawals = Task.withdrawals
       @lock = Thread::Mutex.new # other threads spawn, too
-      Metrics.watch_pool(self, @size, @running, @queue)
       @scheduler = nil # of the run in which the tasks run, see {#bind}
       @own = false # a call of this pool is that run
       bind(false)

@@ -94,12 +94,9 @@ module Heddle
         [:workers, :workers_queued]],
       ["heddle.names.resolved", :counter, "{name}", "Host names looked up, by the outcome", [:outcome, :names]]
     ].each(&:freeze).freeze
-    FORGET_POOL = ->(id) { POOLS.delete(id) }
-    private_constant :DEFINITIONS, :FORGET_POOL
+    private_constant :DEFINITIONS
 
     WORKERS = {} # rubocop:disable Style/MutableConstant -- those of each purpose, by its name
-    POOLS = {} # rubocop:disable Style/MutableConstant -- by the pool's object_id: [size, running, queued]
-    private_constant :POOLS
 
     class << self
       # @return [Snapshot]
@@ -113,17 +110,6 @@ module Heddle
         end)
       end
 
-      # Counts a {FiberPool} until it is collected.
-      #
-      # @api private
-      # @param running [#size]
-      # @param queued [#size]
-      def watch_pool(pool, size, running, queued)
-        id = pool.object_id
-        ObjectSpace.define_finalizer(pool, FORGET_POOL) unless POOLS.key?(id)
-        POOLS[id] = [size, running, queued]
-      end
-
       private
 
       def add_workers(numbers)
@@ -133,10 +119,11 @@ module Heddle
       end
 
       def add_fiber_pools(numbers)
-        pools = POOLS.values
-        numbers[:pool_permits]["Heddle::FiberPool"] = pools.sum(&:first)
-        numbers[:pool_used]["Heddle::FiberPool"] = pools.sum { |_, running, _| running.size }
-        numbers[:pool_waiting]["Heddle::FiberPool"] = pools.sum { |_, _, queued| queued.size }
+        pools = defined?(FiberPool) ? Pools.all.grep(FiberPool).map(&:use).transpose : []
+        size, running, queued = pools.map(&:sum)
+        numbers[:pool_permits]["Heddle::FiberPool"] = size || 0
+        numbers[:pool_used]["Heddle::FiberPool"] = running || 0
+        numbers[:pool_waiting]["Heddle::FiberPool"] = queued || 0
       end
 
       def values(kind, source, numbers)
