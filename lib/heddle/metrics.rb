@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "core/native"
+require_relative "scheduler"
 
 module Heddle
   # What the loops of this process have done, for a program that exports it: see {Heddle.metrics}.
@@ -15,7 +15,7 @@ module Heddle
     # @!attribute [r] kind
     #   @return [Symbol] `:counter` for numbers that only rise, `:gauge` or `:histogram`
     # @!attribute [r] unit
-    #   @return [String] "s", or what is counted in braces ("{task}"), as OpenTelemetry writes units
+    #   @return [String] "s", or what is counted, in braces, as OpenTelemetry writes units
     # @!attribute [r] help
     #   @return [String] a line for people
     # @!attribute [r] values
@@ -154,8 +154,8 @@ module Heddle
 
   # What the loops of this process have done since its start: counters, gauges and histograms, each with name, unit,
   # help, and values by labels. Loops of other threads count, too, and those that have closed; a child of fork begins
-  # with zeros. Takes some microseconds, from any thread. The times of `heddle.loop.lag`, `heddle.task.run`,
-  # `heddle.task.wait` and `heddle.pool.wait` are measured while {.measure_times?}.
+  # with zeros. Takes a fraction of a millisecond, from any thread. The times of `heddle.loop.lag`, `heddle.task.run`
+  # and `heddle.task.wait` are measured while {.measure_times?}.
   #
   # @return [Metrics::Snapshot]
   def self.metrics = Metrics.snapshot

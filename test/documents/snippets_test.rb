@@ -49,7 +49,9 @@ class SnippetsTest < Minitest::Test
     "databases: ODBC 1" => %w[heddle-odbc],
     "databases: Sequel on Heddle's own clients 1" => %w[sequel sqlite3],
     "databases: Sequel on other gems 1" => %w[sequel],
-    "databases: SQLite 1" => %w[sqlite3]
+    "databases: SQLite 1" => %w[sqlite3],
+    "what_is_it_doing: Prometheus 1" => %w[prometheus-client],
+    "what_is_it_doing: OpenTelemetry 1" => %w[opentelemetry-metrics-sdk]
   }.freeze
   FOLDERS = {"heddle-odbc" => "#{ROOT}/odbc/lib", "heddle-lab" => "#{ROOT}/lab/lib"}.freeze # of gems of this checkout
 
@@ -274,6 +276,19 @@ class SnippetsTest < Minitest::Test
       require "tmpdir"
       Dir.chdir(folder = Dir.mktmpdir)
       at_exit { FileUtils.rm_rf(folder) }
+    RUBY
+    "what_is_it_doing: How much, and when? 1" =>
+      Reader.new("", "", /\A\{\{\} ?=> ?4\}\nheddle\.tasks\.started \(counter, \{task\}\): Tasks that were started\n/),
+    "what_is_it_doing: Prometheus 1" =>
+      Reader.new("", "p Prometheus::Client.registry.exist?(:heddle_loop_lag_seconds)", "true\n"),
+    "what_is_it_doing: OpenTelemetry 1" => Reader.new(%w[TRACES METRICS LOGS]
+      .map { |kind| %(ENV["OTEL_#{kind}_EXPORTER"] = "none") }.join("\n"), <<~RUBY, "true\n"),
+        OpenTelemetry.meter_provider.add_metric_reader(reader = OpenTelemetry::SDK::Metrics::Export::MetricReader.new)
+        p reader.collect.any? { |data| data.name == "heddle.loop.lag" }
+      RUBY
+    "what_is_it_doing: A trace 1" => Reader.new("", <<~RUBY, "true\n"),
+      require "json"
+      p JSON.parse(File.read("trace.json")).any? { |event| event["name"] == "worker" }
     RUBY
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
     "measuring: HTTP clients 1" => Reader.new(%(require "heddle/lab"\nrequire "heddle/lab/workload/http"),

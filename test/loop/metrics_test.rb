@@ -51,7 +51,9 @@ class MetricsTest < Minitest::Test
   end
 
   def test_loops_of_all_threads_count_and_none_falls_when_it_closes
-    counters = -> { Heddle.metrics.select { |metric| metric.kind == :counter }.to_h { |each| [each.name, each.values] } }
+    counters = lambda do
+      Heddle.metrics.select { |metric| metric.kind == :counter }.to_h { |metric| [metric.name, metric.values] }
+    end
     before = counters.call
     gate = Thread::Queue.new
     inside = Thread::Queue.new
@@ -135,12 +137,12 @@ class MetricsTest < Minitest::Test
       3.times { fibers.spawn { gate.pop } }
       assert_operator value("heddle.pool.used", pool: "Heddle::Semaphore"), :>=, 1
       assert_operator value("heddle.pool.permits", pool: "Heddle::Semaphore"), :>=, 3
-      assert_equal [1, 1], %w[used waiting].map { |of| change(before, "heddle.pool.#{of}", pool: "Heddle::ResourcePool") }
-      assert_equal [2, 1], %w[used waiting].map { |of| change(before, "heddle.pool.#{of}", pool: "Heddle::FiberPool") }
+      assert_equal [1, 1], use_since(before, "Heddle::ResourcePool")
+      assert_equal [2, 1], use_since(before, "Heddle::FiberPool")
       5.times { gate << true }
       [*holders, waiter].each(&:wait)
       fibers.wait
-      assert_equal [0, 0], %w[used waiting].map { |of| change(before, "heddle.pool.#{of}", pool: "Heddle::ResourcePool") }
+      assert_equal [0, 0], use_since(before, "Heddle::ResourcePool")
     end
     assert_equal 1, since(before, "heddle.pool.wait").fetch("Heddle::ResourcePool").count
   end
@@ -238,12 +240,14 @@ class MetricsTest < Minitest::Test
     labels = more unless more.empty?
     return values.fetch(labels, 0) if labels
 
-    values.keys == [{}] ? values.fetch({}) : values
+    (values.keys == [{}]) ? values.fetch({}) : values
   end
 
   def change(before, name, **labels)
     Heddle.metrics[name].values.fetch(labels, 0) - before[name].values.fetch(labels, 0)
   end
+
+  def use_since(before, pool) = %w[used waiting].map { |of| change(before, "heddle.pool.#{of}", pool: pool) }
 
   # What a histogram counted since then, by the value of its label, or nil.
   def since(before, name)

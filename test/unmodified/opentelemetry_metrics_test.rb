@@ -35,7 +35,8 @@ class OpenTelemetryMetricsTest < Minitest::Test
         assert_operator point.start_time_unix_nano, :<, point.time_unix_nano
       end
     end
-    completed = pulled.fetch("heddle.tasks.ended").data_points.find { |point| point.attributes["status"] == "completed" }
+    completed = pulled.fetch("heddle.tasks.ended").data_points
+      .find { |point| point.attributes["status"] == "completed" }
     assert_operator completed.value, :>=, 6
   end
 

@@ -104,8 +104,8 @@ class PrometheusTest < Minitest::Test
     types, help, samples = {}, {}, {}
     Prometheus::Client::Formats::Text.marshal(@registry).each_line(chomp: true) do |line|
       case line
-      when /\A# TYPE (#{NAME}) (counter|gauge|histogram)\z/ then types[$1] = $2
-      when /\A# HELP (#{NAME}) (.+)\z/ then help[$1] = $2
+      when /\A# TYPE (#{NAME}) (counter|gauge|histogram)\z/o then types[$1] = $2
+      when /\A# HELP (#{NAME}) (.+)\z/o then help[$1] = $2
       when SAMPLE
         sample, value = line.match(/\A(.+) (\S+)\z/).captures
         refute samples.key?(sample), line

@@ -78,7 +78,8 @@ module Heddle
       def data(metric, at)
         points = metric.values.map { |labels, value| point(metric, labels.transform_keys(&:to_s), value, at) }
         ::OpenTelemetry::SDK::Metrics::State::MetricData.new(metric.name, metric.help, metric.unit,
-          KINDS.fetch(metric.kind), @provider.resource, @scope, points, :cumulative, @began, at, metric.kind == :counter)
+          KINDS.fetch(metric.kind), @provider.resource, @scope, points, :cumulative, @began, at,
+          metric.kind == :counter)
       end
 
       # By the names of the members: their order differs between versions of the SDK.
