@@ -14,9 +14,9 @@
     function(task_end) function(task_run) function(task_class) function(run) function(event_count) function(semaphore) \
     function(resource_pool) function(process) function(metrics) function(trace) function(stalls) \
     function(other_scheduler) function(names) function(socket_object) function(connect_filter) function(connect) \
-    function(socket_guard) function(busy_wait) function(stream) function(net_http) function(memcached) function(row_hashes) function(db) \
-    function(multiplexer) function(shared_statement) function(mysql) function(postgresql) function(sqlite) \
-    function(simulation)
+    function(socket_guard) function(busy_wait) function(stream) function(net_http) function(memcached) \
+    function(row_hashes) function(db) function(multiplexer) function(shared_statement) function(mysql) \
+    function(postgresql) function(sqlite) function(simulation)
 // clang-format on
 
 #define DECLARE(name) void Init_heddle_##name(void);
