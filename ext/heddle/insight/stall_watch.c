@@ -348,7 +348,9 @@ static void judge(struct stall *stall, const struct turn_record *record, enum tu
     if (cpu > 0 && since > each->from) cpu -= since - each->from < cpu ? since - each->from : cpu; // at least
     stall->cpu = slept ? 0 : cpu < stall->length ? cpu : stall->length;
     if (each->other_count) find_culprit(each, thread, now);
-    bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && stall->cpu >= stall->length / 4);
+    // What computes for the limit alone is the cause also beside a busy machine.
+    bool delayed = delay >= (stall->length - stall->cpu) / 2;
+    bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && delayed);
     if (stall->gc >= (computed ? stall->cpu / 4 * 3 : stall->length / 2)) {
         stall->reason = STALL_GC;
     } else if (stall->cpu >= 0 && !computed) {
