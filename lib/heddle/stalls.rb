@@ -29,7 +29,7 @@ module Heddle
     # @return [Array<String>] the lines of the task, or of {#culprit}, innermost first, at most 40; empty if no code of
     #   this process is to blame
     attr_reader :backtrace
-    # @return [Float, nil] seconds of CPU time that the thread used; nil if unknown
+    # @return [Float, nil] seconds of CPU time that the thread used, at least; nil if unknown
     attr_reader :cpu
     # @return [Float] seconds of CPU time that GC took meanwhile, in any thread
     attr_reader :gc
@@ -49,7 +49,7 @@ module Heddle
       @task = names.task(seen[:task], seen[:number])
       @thread = names.thread(seen[:thread])
       @culprit = names.native_thread(seen[:culprit])
-      @waiters = seen[:waiters].map { |task, number, waited| [names.task(task, number) || "code outside of tasks", waited] }
+      @waiters = seen[:waiters].map { |task, number, waited| [names.task(task, number), waited] }
       @backtrace = lines
       @count = 1
     end
@@ -356,8 +356,8 @@ module Heddle
     #
     # On Linux the thread that stalls gets a signal, so that it looks at its own stack: URG, or WINCH where the program
     # has a handler for URG. Without either, and on other systems, fewer stalls have lines. Neither signal may get a
-    # handler while a watch runs: from then on it is no longer sent. A system call of a library in C may fail with EINTR,
-    # as it may by the signal with which Ruby itself interrupts threads.
+    # handler while a watch runs: from then on it is no longer sent. A system call of a library in C may fail with
+    # EINTR, as it may by the signal with which Ruby itself interrupts threads.
     #
     # @example
     #   Heddle.watch_stalls(0.05) { |stall| logger.warn(stall.to_s) }
@@ -373,7 +373,9 @@ module Heddle
     def watch_stalls(limit = 0.05, to: nil, &block)
       raise ArgumentError, "pass either a block or to:, not both" if to && block
 
-      StallWatch.new(StallTarget.limit(limit), block || StallTarget.of(to || $stderr)).tap { |watch| StallWatch.add(watch) }
+      watch = StallWatch.new(StallTarget.limit(limit), block || StallTarget.of(to || $stderr))
+      StallWatch.add(watch)
+      watch
     end
   end
 
@@ -384,8 +386,8 @@ module Heddle
     class << self
       def limit(seconds)
         unless seconds.is_a?(Numeric) && seconds.real? && seconds >= LEAST && seconds < Float::INFINITY
-          raise ArgumentError, "the limit must be at least #{LEAST} seconds, got #{seconds.inspect}: the kernel's clock " \
-            "that the loop reads has ticks of some milliseconds"
+          raise ArgumentError, "the limit must be at least #{LEAST} seconds, got #{seconds.inspect}: the kernel's " \
+            "clock that the loop reads has ticks of some milliseconds"
         end
 
         seconds.to_f

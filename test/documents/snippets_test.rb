@@ -294,6 +294,8 @@ class SnippetsTest < Minitest::Test
     "measuring: HTTP clients 1" => Reader.new(%(require "heddle/lab"\nrequire "heddle/lab/workload/http"),
       'p Heddle::Lab::Workload::HTTP::Client.fetch("my_client")', "MyClient\n"),
     "measuring: The GVL 1" => Reader.new("", "p Heddle.spin_before_release?", /\A\[:.*\]\nfalse\n\z/),
+    "what_is_it_doing: What blocked it? 1" => Reader.new("", "", /C code held the GVL, task \d+ "upload 7".*Digest/m),
+    "what_is_it_doing: What blocked it? 2" => Reader.new("", "p watch.stopped?", "true\n"),
     "how_it_works: Fibers are reused 1" => Reader.new("", "", ""),
     "upgrading_and_versions: Versions 1" => Reader.new("", "", /\A\d+\.\d+\.\d+\n\z/),
     "databases: Decimals 1" => Reader.new("def gem(*, **) = nil", "", ""),

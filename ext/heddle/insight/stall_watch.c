@@ -28,7 +28,7 @@ struct watched {
     uint64_t turn;      // the one that was seen last
     deadline_t looked;  // at the last look …
     int64_t cpu, delay; // … the CPU time of the loop's thread, and its time without a processor
-    bool began;         // the same at the last look before the turn, if there was one
+    deadline_t from;    // the same at the last look before the turn, or 0
     int64_t cpu_from, delay_from;
     int64_t absent;                 // nanoseconds of the turn in which the watcher should have run, and did not
     uint32_t states[THREAD_STATES]; // how often the thread was seen in each during the turn
@@ -73,7 +73,7 @@ static deadline_t real_now(void)
 static void begin_turn(struct watched *each, size_t index, uint64_t turn)
 {
     each->turn = turn;
-    each->began = each->looked;
+    each->from = each->looked;
     each->cpu_from = each->cpu;
     each->delay_from = each->delay;
     each->absent = 0;
@@ -99,7 +99,7 @@ static void find_culprit(struct watched *each, int own, deadline_t now)
         return;
     }
     each->culprit = 0;
-    each->culprit_cpu = (now - each->others_at) / 4; // at least
+    each->culprit_cpu = (now - each->others_at) / 8; // at least
     for (size_t i = 0; i < count; i++) {
         if (usages[i].thread == own) continue;
         for (size_t j = 0; j < each->other_count; j++) {
@@ -343,11 +343,14 @@ static void judge(struct stall *stall, const struct turn_record *record, enum tu
     if (each->turn != turn) begin_turn(each, index, turn);
     if (now - last_look > 2 * period && !rests) each->absent += now - last_look - period;
     int thread = atomic_load(&record->thread);
-    int64_t cpu = each->began ? thread_cpu(thread) - each->cpu_from : -1;
-    int64_t delay = each->began ? thread_delay(thread) - each->delay_from : -1;
+    int64_t cpu = each->from ? thread_cpu(thread) - each->cpu_from : -1;
+    int64_t delay = each->from ? thread_delay(thread) - each->delay_from : -1;
+    if (cpu > 0 && since > each->from) cpu -= since - each->from < cpu ? since - each->from : cpu; // at least
     stall->cpu = slept ? 0 : cpu < stall->length ? cpu : stall->length;
     if (each->other_count) find_culprit(each, thread, now);
-    bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && stall->cpu >= stall->length / 4);
+    // What computes for the limit alone is the cause also beside a busy machine.
+    bool delayed = delay >= (stall->length - stall->cpu) / 2;
+    bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && delayed);
     if (stall->gc >= (computed ? stall->cpu / 4 * 3 : stall->length / 2)) {
         stall->reason = STALL_GC;
     } else if (stall->cpu >= 0 && !computed) {
@@ -360,6 +363,7 @@ static void judge(struct stall *stall, const struct turn_record *record, enum tu
         choose_frames(stall, own, now);
     } else {
         stall->culprit = each->culprit;
+        if (!stall->culprit && culprit->used) stall->culprit = atomic_load(&culprit->thread);
         if (readable) choose_frames(stall, culprit, now);
     }
 }

@@ -55,8 +55,8 @@ struct turn_record *turn_records(void); // TURN_RECORDS of them
 // Loops that start from now on are watched, if a record is free. 0 ends that.
 void turn_records_watch(const struct turn_watcher *watcher, int64_t limit);
 
-// Gives the loop a record. `thread`: the kernel's number of the loop's thread. `runs`: it is the calling thread. Returns
-// whether the loop has a record.
+// Gives the loop a record. `thread`: the kernel's number of the loop's thread. `runs`: it is the calling thread.
+// Returns whether the loop has a record.
 bool turn_record_attach(struct loop *loop, int thread, bool runs);
 
 // Clears MEASURE_STALLS, too.
