@@ -20,8 +20,9 @@ class SignaturesTest < Minitest::Test
     ResourcePool#take_back DB::Pool#take_back Scheduler.discard_parents Scheduler.open Task.withdrawals Scheduler.equip
     ConnectFilter.in_force ConnectFilter.nested ConnectFilter.keep ConnectFilter.within ConnectFilter.process
     ConnectFilter.process= ConnectFilter.time_over? Pools Semaphore#holders ResourcePool#holders DB::Pool#holders
-    DB::Connection#running Task#blocker FiberPool#use Insight.add Insight.add_details Insight.give_way Insight.listen Insight.listens?
-    Insight.loop_number Insight.measured Insight.record= Insight.running Insight.serve Insight.stop_listening].freeze
+    DB::Connection#running Task#blocker FiberPool#use Insight.add Insight.add_details Insight.give_way Insight.listen
+    Insight.listens? Insight.loop_number Insight.measured Insight.record= Insight.running Insight.serve
+    Insight.stop_listening].freeze
 
   def setup
     require "rbs"

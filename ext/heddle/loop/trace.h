@@ -1,5 +1,5 @@
 // Events of a loop for Heddle.trace: a ring in memory, which the loop fills and a native thread empties
-// (insight/trace_writer.c). The loop never waits for it: what finds no room is counted as lost.
+// (insight/trace_file.c). The loop never waits for it: what finds no room is counted as lost.
 //
 // Whoever puts an event has the GVL, so one at a time does. The rings belong to the trace. At its end no loop has a
 // ring any more before the first is freed (all_loops_trace_end).
