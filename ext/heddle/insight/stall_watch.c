@@ -349,7 +349,9 @@ static void judge(struct stall *stall, const struct turn_record *record, enum tu
     stall->cpu = slept ? 0 : cpu < stall->length ? cpu : stall->length;
     if (each->other_count) find_culprit(each, thread, now);
     // What computes for the limit alone is the cause also beside a busy machine.
-    bool delayed = delay >= (stall->length - stall->cpu) / 2;
+    const uint32_t *seen = each->states;
+    bool ready = seen[THREAD_READY] > seen[THREAD_LOCK] + seen[THREAD_CALL] + seen[THREAD_STOPPED];
+    bool delayed = delay >= (stall->length - stall->cpu) / 2 || (ready && each->absent < stall->length / 2);
     bool computed = stall->cpu >= stall->length / 2 || (stall->cpu >= limit && delayed);
     if (stall->gc >= (computed ? stall->cpu / 4 * 3 : stall->length / 2)) {
         stall->reason = STALL_GC;
