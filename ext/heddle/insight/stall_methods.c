@@ -39,9 +39,7 @@ static VALUE watch_loop(VALUE klass, VALUE scheduler, VALUE number)
 /*
  * call-seq: StallWatch.signal -> String or nil
  *
- * The name of the signal that makes threads look at their own stacks.
- *
- * @api private
+ * The name of the signal that makes threads look at their own stacks; nil if there is none.
  */
 static VALUE signal_name(VALUE klass)
 {
