@@ -28,7 +28,7 @@ struct poller {
     uint64_t system_calls;    // made to ask the backend for events
     struct poller *next_open; // next in the list of all open pollers
     unsigned forks;           // fork_count() when it was opened: identifies the process that it belongs to
-    _Atomic(deadline_t) *woken; // gets the time at which the backend's wait ended, without the GVL; or NULL
+    _Atomic(_Atomic(deadline_t) *) woken; // gets the time at which the backend's wait ended, without the GVL; or NULL
 };
 
 // ---- life
