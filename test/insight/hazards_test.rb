@@ -52,6 +52,30 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  def test_switched_on_by_several_threads_at_once
+    looking_into(<<~RUBY, insight: false) do |pid, out|
+      paths = 4.times.map { Thread.new { Heddle.insight } }.map(&:value)
+      puts "paths \#{paths.uniq.size}", "ready"
+      Heddle.run { Heddle.spawn(name: "sleeper") { sleep }; sleep }
+    RUBY
+      assert_includes File.read(out.path), "paths 1\n"
+      assert_equal 1, sockets.size
+      assert(snapshot(pid) { |one| one["ruby"] && task(one, "sleeper") })
+    end
+  end
+
+  def test_switched_off_and_on_again_at_once
+    looking_into(<<~RUBY) do |pid|
+      10.times { sleep 0.01; Heddle.insight(false); Heddle.insight }
+      sleep 0.2
+      puts "ready"
+      Heddle.run { Heddle.spawn(name: "sleeper") { sleep }; sleep }
+    RUBY
+      found = snapshot(pid) { |one| task(one, "sleeper") }
+      refute_equal "missing", found["reason"]
+    end
+  end
+
   # The thread that asks Ruby code is gone: the rest of the answer is there.
   def test_without_its_ruby_thread
     looking_into(<<~RUBY) do |pid|
