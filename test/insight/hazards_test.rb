@@ -288,6 +288,15 @@ class InsightHazardsTest < Minitest::Test
     refute_match(/[\e\a\r]/, out)
   end
 
+  # Each level of the tree would be twice as long as the one above.
+  def test_an_answer_that_has_tasks_twice
+    tasks = 3.times.flat_map { |i| [{"task" => i + 1, "parent" => i, "loop" => 1, "state" => "waiting"}] * 2 }
+    rows = [{"heddle" => "1", "pid" => Process.pid}, {"loop" => 1, "thread" => "x", "backend" => "x"}, *tasks,
+      {"end" => true}]
+    _, out, = answered(rows.map { |one| "#{JSON.generate(one)}\n" }.join, "tree")
+    assert_equal 3, out.scan("waiting").size, out
+  end
+
   private
 
   def refusal(folder, path)
@@ -312,7 +321,7 @@ class InsightHazardsTest < Minitest::Test
   end
 
   # What the command says of this process, which answers so.
-  def answered(answer, endless: false)
+  def answered(answer, verb = "ps", endless: false)
     FileUtils.mkdir_p("#{@runtime}/heddle", mode: 0o700)
     server = UNIXServer.new("#{@runtime}/heddle/#{Process.pid}.sock")
     thread = Thread.new do
@@ -327,7 +336,7 @@ class InsightHazardsTest < Minitest::Test
     ensure
       peer&.close
     end
-    command("ps", Process.pid)
+    command(verb, Process.pid)
   ensure
     server.close
     thread.join
