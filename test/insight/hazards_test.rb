@@ -52,6 +52,30 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  def test_switched_on_by_several_threads_at_once
+    looking_into(<<~RUBY, insight: false) do |pid, out|
+      paths = 4.times.map { Thread.new { Heddle.insight } }.map(&:value)
+      puts "paths \#{paths.uniq.size}", "ready"
+      Heddle.run { Heddle.spawn(name: "sleeper") { sleep }; sleep }
+    RUBY
+      assert_includes File.read(out.path), "paths 1\n"
+      assert_equal 1, sockets.size
+      assert(snapshot(pid) { |one| one["ruby"] && task(one, "sleeper") })
+    end
+  end
+
+  def test_switched_off_and_on_again_at_once
+    looking_into(<<~RUBY) do |pid|
+      10.times { sleep 0.01; Heddle.insight(false); Heddle.insight }
+      sleep 0.2
+      puts "ready"
+      Heddle.run { Heddle.spawn(name: "sleeper") { sleep }; sleep }
+    RUBY
+      found = snapshot(pid) { |one| task(one, "sleeper") }
+      refute_equal "missing", found["reason"]
+    end
+  end
+
   # The thread that asks Ruby code is gone: the rest of the answer is there.
   def test_without_its_ruby_thread
     looking_into(<<~RUBY) do |pid|
@@ -264,6 +288,15 @@ class InsightHazardsTest < Minitest::Test
     refute_match(/[\e\a\r]/, out)
   end
 
+  # Each level of the tree would be twice as long as the one above.
+  def test_an_answer_that_has_tasks_twice
+    tasks = 3.times.flat_map { |i| [{"task" => i + 1, "parent" => i, "loop" => 1, "state" => "waiting"}] * 2 }
+    rows = [{"heddle" => "1", "pid" => Process.pid}, {"loop" => 1, "thread" => "x", "backend" => "x"}, *tasks,
+      {"end" => true}]
+    _, out, = answered(rows.map { |one| "#{JSON.generate(one)}\n" }.join, "tree")
+    assert_equal 3, out.scan("waiting").size, out
+  end
+
   private
 
   def refusal(folder, path)
@@ -288,7 +321,7 @@ class InsightHazardsTest < Minitest::Test
   end
 
   # What the command says of this process, which answers so.
-  def answered(answer, endless: false)
+  def answered(answer, verb = "ps", endless: false)
     FileUtils.mkdir_p("#{@runtime}/heddle", mode: 0o700)
     server = UNIXServer.new("#{@runtime}/heddle/#{Process.pid}.sock")
     thread = Thread.new do
@@ -303,7 +336,7 @@ class InsightHazardsTest < Minitest::Test
     ensure
       peer&.close
     end
-    command("ps", Process.pid)
+    command(verb, Process.pid)
   ensure
     server.close
     thread.join

@@ -152,13 +152,42 @@ class PsTest < Minitest::Test
     end
   end
 
+  # Its error is printed after its end, and the pipe for that is full.
+  def test_a_task_that_has_ended_is_listed_no_more
+    looking_into(<<~RUBY) do |pid|
+      reader, writer = IO.pipe
+      nil until writer.write_nonblock("x" * 4096, exception: false) == :wait_writable
+      $stderr = writer
+      Heddle.run do
+        Heddle.spawn(name: "lives") { sleep }
+        task = Heddle.spawn(name: "fails") { sleep 0.01; raise "printed late" }
+        sleep 0.05 until task.ended?
+        sleep 0.05
+        Thread.new { reader.readpartial(1 << 20) while true }
+        sleep 0.3
+        puts "ready"
+        sleep
+      rescue => error
+        sleep 0.3
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid)
+      assert_equal [], found["tasks"].map { |one| one["state"] } - ["waiting"], found["tasks"]
+    end
+  end
+
   def test_statements_without_values
     sql = Heddle::Insight.const_get(:SQL)
     {
       "select * from t1 where a = 'x''y' and b=-1.5e3" => "select * from t1 where a = ? and b=-?",
       "select $1, E'\\'secret', $tag$ secret $tag$, 0xff" => "select $1, ?, ?, ?",
       "select 1 -- secret\n, 2" => "select ? , ?", "select 'open" => "select ?",
-      %(select "a" from t) => "select ? from t"
+      %(select "a" from t) => "select ? from t",
+      "select $$secret #{"x" * 3000}$$" => "select ?", "select a$b$c, 'x'" => "select a$b$c, ?",
+      "select 'C:\\', 'secret'" => "select ?", "select 'C:\\\\', b, 'secret'" => "select ?, b, ?",
+      %(select "a\\", "secret") => "select ?", "select 'open\\" => "select ?"
     }.each { |text, expected| assert_equal expected, sql.without_values(text) }
   end
 

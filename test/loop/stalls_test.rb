@@ -90,6 +90,20 @@ class StallsTest < Minitest::Test
     assert_match(/\Athread ("the other"|\d+)\z/, stall.culprit) if stall.reason == :gvl
   end
 
+  def test_one_thread_of_many_that_has_the_gvl
+    others = 70.times.map { Thread.new { sleep } }
+    stall = stall_of(:gvl) do
+      thread = Thread.new { compute(0.5) }
+      thread.name = "the other"
+      sleep(0.01) until passed?(0.6)
+      thread.join
+    end
+    assert_reason :gvl, stall, "compute"
+    assert_match(/\Athread ("the other"|\d+)\z/, stall.culprit)
+  ensure
+    others&.each(&:kill)
+  end
+
   def test_a_process_that_was_stopped
     stall = assert_stall(:kernel, /compute/) do
       stopper = Process.spawn("sh", "-c", "sleep 0.05; kill -STOP #{Process.pid}; sleep 0.4; kill -CONT #{Process.pid}")

@@ -299,6 +299,45 @@ class TraceTest < Minitest::Test
     assert_in_delta 3600, (sleep.last - sleep.first) / 1e6, 1
   end
 
+  def test_a_thread_whose_name_is_no_string
+    assert_equal "done", assert_child(<<~RUBY)
+      nameless = Class.new(Thread) { def name = :symbol }
+      Heddle.trace("#{file}") { nameless.new { Heddle.run { sleep(0.001) } }.join }
+      nameless.new { Heddle.trace("#{file}") { Heddle.run { sleep(0.001) } } }.join
+      print "done"
+    RUBY
+  end
+
+  # The loop has no descriptors, so its first use fails; the next one comes when the trace has ended.
+  def test_a_loop_that_could_not_open_during_the_trace
+    assert_equal "EMFILE done", assert_child(<<~RUBY)
+      Heddle::Scheduler.new
+      before = Process.getrlimit(:NOFILE)
+      ask, answer = Queue.new, Queue.new
+      thread = Thread.new do
+        Fiber.set_scheduler(Heddle::Scheduler.new)
+        ask.pop
+        begin
+          Fiber.schedule { sleep(0.001) }
+        rescue Errno::EMFILE
+          print "EMFILE "
+        end
+        answer << 1
+        ask.pop
+        20.times { Fiber.schedule { sleep(0.001) } }
+      end
+      Heddle.trace("#{file}") do
+        Process.setrlimit(:NOFILE, 3, before.last)
+        ask << 1
+        answer.pop
+        Process.setrlimit(:NOFILE, *before)
+      end
+      ask << 1
+      thread.join
+      print "done"
+    RUBY
+  end
+
   private
 
   def file = "#{@folder}/trace.json"

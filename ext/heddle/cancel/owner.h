@@ -26,6 +26,7 @@ struct wait_owner {
     bool killed;               // by Fiber#kill: no `rescue` is to stop it
     bool cleans_up;            // it was cancelled or killed: a hang-up is not to end its clean-up
     bool ends_with_fiber;      // nothing of ours runs at the end of its fiber: the loop reports fiber_ended
+    bool ended;                // a task, which still runs Ruby code: it gets no new record
     bool deferred;             // raising was put off by a wait that reacquires a Mutex, see callers.h
 };
 

@@ -100,14 +100,15 @@ static unsigned long long noted; // dlpi_adds, the number of libraries loaded so
 
 struct noting {
     struct ranges *ranges;
-    bool same;
+    bool begun, same;
 };
 
 static int note(struct dl_phdr_info *info, size_t size, void *argument)
 {
     (void)size;
     struct noting *noting = argument;
-    if (noting->ranges->count == 0) {
+    if (!noting->begun) { // the first may be Ruby itself, which adds no range
+        noting->begun = true;
         noting->same = noted == info->dlpi_adds;
         noted = info->dlpi_adds;
     }
@@ -132,7 +133,7 @@ void sampler_note_libraries(void)
 {
     struct ranges *ranges = atomic_load(&current) == &tables[0] ? &tables[1] : &tables[0];
     ranges->count = 0;
-    struct noting noting = {.ranges = ranges, .same = false};
+    struct noting noting = {.ranges = ranges};
     dl_iterate_phdr(note, &noting);
     if (!noting.same) atomic_store(&current, ranges);
 }
@@ -280,18 +281,20 @@ bool sampler_begin(struct sampler *sampler, int thread, _Atomic uint64_t *runs, 
     return true;
 }
 
-// GC may mark both at any time: neither may have more frames than are whole.
+// GC may mark both at any time: neither may have more frames than are whole. It may have read the old count already:
+// beyond the copied frames the old ones stay, because `from` has what was collected long ago there.
 static void copy_sample(struct sample *to, const struct sample *from)
 {
+    size_t count = (size_t)atomic_load(&from->frames.count);
     atomic_store(&to->frames.count, 0);
-    memcpy(to->frames.of, from->frames.of, sizeof(to->frames.of));
-    memcpy(to->frames.lines, from->frames.lines, sizeof(to->frames.lines));
+    memcpy(to->frames.of, from->frames.of, count * sizeof(*to->frames.of));
+    memcpy(to->frames.lines, from->frames.lines, count * sizeof(*to->frames.lines));
     to->asked = from->asked;
     atomic_store(&to->signalled, atomic_load(&from->signalled));
     atomic_store(&to->reached, atomic_load(&from->reached));
     atomic_store(&to->used, atomic_load(&from->used));
     atomic_store(&to->in_regexp, atomic_load(&from->in_regexp));
-    atomic_store(&to->frames.count, atomic_load(&from->frames.count));
+    atomic_store(&to->frames.count, (int)count);
 }
 
 static void ask_anew(struct sampler *sampler, deadline_t now)

@@ -325,6 +325,11 @@ int server_start(const char *path, const char *head)
     char *copy = strdup(head);
     if (!copy) return ENOMEM;
     pthread_mutex_lock(&server.lock);
+    if (server.running) { // a thread that was told to end, and is late
+        pthread_mutex_unlock(&server.lock);
+        free(copy);
+        return EBUSY;
+    }
     if (!server.ready) {
         native_condition_init(&server.ended);
         server.ready = true;

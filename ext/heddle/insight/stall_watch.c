@@ -16,7 +16,7 @@
 enum {
     LOOKS = 4,        // in each limit
     RESTS_AFTER = 40, // looks at sleeping loops
-    OTHERS = 64,      // threads whose usage is compared
+    OTHERS = 256,     // threads whose usage is compared
     RING = 64         // stalls that are kept until they are taken
 };
 

@@ -119,11 +119,11 @@ void loop_enter(struct loop *loop)
     if (loop->closed)
         rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
     loop->owners->adopt(loop); // may raise, so it comes before descriptors are opened
-    measuring_enter(loop);
     poller_open(&loop->poller);
     loop->thread = rb_thread_current();
     loop->last_poll = deadline_now();
     list_loop(loop);
+    measuring_enter(loop); // a trace must find in the list each loop that writes into it
 }
 
 void loop_close(struct loop *loop)

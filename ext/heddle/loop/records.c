@@ -83,7 +83,13 @@ static void own_records(void)
 {
     if (all.forks == fork_count()) return;
     memset(&all, 0, sizeof(all));
-    all.forks = fork_count();
+    __atomic_store_n(&all.forks, fork_count(), __ATOMIC_RELEASE);
+}
+
+// A thread that reads may be a child's first: until then these are the parent's, and about to be cleared.
+static bool records_belong(void)
+{
+    return __atomic_load_n(&all.forks, __ATOMIC_ACQUIRE) == fork_count();
 }
 
 static bool add_chunk(void)
@@ -204,6 +210,7 @@ void record_loop_open(struct loop *loop)
     if (loop->poller.backend) strncpy(row.backend, loop->poller.backend->name, sizeof(row.backend) - 1);
     VALUE id = rb_check_funcall(thread, rb_intern("native_thread_id"), 0, NULL);
     if (FIXNUM_P(id)) row.thread = FIX2LONG(id);
+    if (loop->record) return; // a method of the thread's class has let another thread run
     struct loop_record *record = take_loop_record();
     if (!record) return;
     row.number = ++all.loop_numbers;
@@ -278,7 +285,7 @@ void record_turn(struct loop *loop)
     write_end(&record->version);
     struct wait_owner *owner = loop->owner;
     if (owner->number != loop->turn.number || !owner->self) return;
-    if (!owner->record) record_open(owner, NULL, 0); // it was listed before the loop kept records
+    if (!owner->record && !owner->ended) record_open(owner, NULL, 0); // it was listed before the loop kept records
     if (!owner->record) return;
     write_begin(&owner->record->version);
     PUT(owner->record->row.state, RECORD_RUNNING);
@@ -306,7 +313,7 @@ void record_sleep(struct loop *loop, deadline_t since)
 
 bool record_next_task(uint32_t *from, struct task_row *row)
 {
-    uint32_t count = __atomic_load_n(&all.count, __ATOMIC_ACQUIRE);
+    uint32_t count = records_belong() ? __atomic_load_n(&all.count, __ATOMIC_ACQUIRE) : 0;
     while (*from < count * CHUNK) {
         const struct task_record *record = &all.chunks[*from / CHUNK][*from % CHUNK];
         ++*from;
@@ -318,7 +325,7 @@ bool record_next_task(uint32_t *from, struct task_row *row)
 
 bool record_next_loop(uint32_t *from, struct loop_row *row)
 {
-    uint32_t count = __atomic_load_n(&all.loop_count, __ATOMIC_ACQUIRE);
+    uint32_t count = records_belong() ? __atomic_load_n(&all.loop_count, __ATOMIC_ACQUIRE) : 0;
     while (*from < count) {
         const struct loop_record *record = all.loops[(*from)++];
         if (GET(record->row.number) && copy_words(&record->version, &record->row, row, sizeof(*row)) && row->number)
@@ -329,5 +336,5 @@ bool record_next_loop(uint32_t *from, struct loop_row *row)
 
 uint64_t records_lost(void)
 {
-    return GET(all.lost);
+    return records_belong() ? GET(all.lost) : 0;
 }

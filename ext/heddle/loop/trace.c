@@ -72,7 +72,8 @@ void trace_attach(struct loop *loop)
 VALUE trace_thread_name(VALUE thread)
 {
     if (thread == rb_thread_main()) return rb_str_new_cstr("main thread");
-    return rb_funcall(thread, rb_intern("name"), 0);
+    VALUE name = rb_funcall(thread, rb_intern("name"), 0); // a subclass may return anything
+    return RB_TYPE_P(name, T_STRING) ? name : Qnil;
 }
 
 void trace_name_thread(struct loop *loop, VALUE name)

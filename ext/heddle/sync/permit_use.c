@@ -1,5 +1,6 @@
 #include "sync/permit_use.h"
 
+#include "os/main_ractor.h"
 #include "sync/semaphore.h"
 
 #include <stdlib.h>
@@ -41,8 +42,10 @@ static struct permit_class *class_named(const char *name, size_t length)
     return found;
 }
 
+// The alloc function of a class is called in any Ractor, although its methods refuse to run there.
 void permit_use_add(struct semaphore *semaphore)
 {
+    if (!in_main_ractor()) return;
     VALUE name = class_name(rb_obj_class(semaphore->self));
     semaphore->place.of_class = class_named(RSTRING_PTR(name), (size_t)RSTRING_LEN(name));
     semaphore->place.next = first;
@@ -69,7 +72,7 @@ static struct histogram *wait_of(struct permit_class *of_class)
 
 void permit_use_waited(struct semaphore *semaphore, int64_t span)
 {
-    histogram_add(wait_of(semaphore->place.of_class), span);
+    if (semaphore->place.of_class) histogram_add(wait_of(semaphore->place.of_class), span);
 }
 
 // A semaphore that is garbage may still be in the list: its record is read, and none of its references.

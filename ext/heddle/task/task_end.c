@@ -39,6 +39,7 @@ static void unlist(struct task *task)
     struct loop *loop = task->owner.loop;
     struct task_loop *tasks = task_loop_of(loop);
     task->listed = false;
+    task->owner.ended = true;
     if (task->owner.record) record_close(&task->owner);
     task_list_remove(&tasks->tasks, task);
     tasks->externals -= is_external(task);
@@ -52,6 +53,7 @@ void task_enlist(struct task *task, VALUE run)
         task_list_add(&tasks->tasks, task);
         tasks->externals += is_external(task);
         task->listed = true;
+        task->owner.ended = false;
         if (task->owner.loop->measuring & MEASURE_RECORDS) task_record(task);
     }
     task->run = run;

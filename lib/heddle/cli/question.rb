@@ -151,6 +151,7 @@ module Heddle
           frames = running[task["loop"]]
           task["backtrace"] ||= frames if task["state"] == "running" && frames.is_a?(Array) && frames.all?(String)
         end
+        tasks.uniq! { |task| task["task"] } # else a tree of a few rows could have endless branches
         tasks.sort_by! { |task| task["task"] }
       end
 

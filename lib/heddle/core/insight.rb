@@ -4,7 +4,8 @@ module Heddle
   # Tells `heddle ps`, `heddle tree`, `heddle top` and `heddle why` what this process does: see {Heddle.insight}.
   module Insight
     HELPER = "heddle insight"
-    private_constant :HELPER
+    PATIENCE = 1.0 # seconds
+    private_constant :HELPER, :PATIENCE
 
     class << self
       # Listens, unless this process does already.
@@ -13,17 +14,13 @@ module Heddle
       # @return [String] the socket's path
       # @raise [SystemCallError, Insecure]
       def start
-        return @path if @pid == Process.pid && listens?
+        return @path if listens_here?
 
         load_reporter
-        stop
-        path = Folder.new(Folder.own).bind(Process.pid) { |free| listen(free, Reporter.head) }
-        @pid = Process.pid
-        @path = path
-        start_helper
-        self.record = true
+        # Under the lock of the folder, which a second thread that comes here waits for, too.
+        Folder.new(Folder.own).bind(Process.pid) { |free| start_at(free) unless listens_here? }
         watch
-        path
+        @path
       end
 
       # Ends listening and recording. Does nothing in a child of the process that listens.
@@ -38,7 +35,7 @@ module Heddle
         stop_listening
         helper = @helper
         @helper = nil
-        helper&.kill
+        helper&.kill&.join(PATIENCE) # only one at a time can serve: the next would find this one
         File.unlink(@path)
         nil
       rescue Errno::ENOENT
@@ -59,6 +56,17 @@ module Heddle
       end
 
       private
+
+      def listens_here? = @pid == Process.pid && listens?
+
+      def start_at(path)
+        stop
+        listen(path, Reporter.head)
+        @pid = Process.pid
+        @path = path
+        start_helper
+        self.record = true
+      end
 
       # JSON and the code for answers are loaded only where somebody may ask.
       def load_reporter

@@ -9,8 +9,11 @@ module Heddle
     # @api private
     module SQL
       # Strings of each kind, comments, numbers. What MySQL has in double quotes may be a value: so is what others have
-      # there, as names.
-      VALUES = %r{\$(?<tag>\w*)\$.*?\$\k<tag>\$|[bxen]?'(?:[^'\\]|''|\\.)*(?:'|\z)|"(?:[^"\\]|""|\\.)*(?:"|\z)|
+      # there, as names. Whether a backslash before the last quote is a part of the string depends on the database: what
+      # follows may be a value, all of it.
+      VALUES = %r{(?<![\w$])\$(?<tag>\w*)\$.*?(?:\$\k<tag>\$|\z)|
+        (?<![\w$])e'(?:[^'\\]|''|\\.)*(?:'|\z)|
+        [bxn]?'(?:[^'\\]|''|\\[^'])*(?:'|\\'.*|\\?\z)|"(?:[^"\\]|""|\\[^"])*(?:"|\\".*|\\?\z)|
         --[^\n]*|/\*.*?(?:\*/|\z)|(?<![\w$])(?:0x\h+|\d+(?:\.\d*)?(?:e[+-]?\d+)?)}mix
       LONGEST = 2000
       private_constant :VALUES, :LONGEST
