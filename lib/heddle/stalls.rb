@@ -314,6 +314,7 @@ module Heddle
     # Of tasks and threads. Classes of the program may have methods of their own for that, which raise.
     module Names
       class << self
+        # @return [String]
         def task(task, number)
           return unless task
 
@@ -323,6 +324,7 @@ module Heddle
           "task #{number}"
         end
 
+        # @return [String]
         def thread(thread)
           return "main thread" if thread == Thread.main
 
@@ -331,6 +333,7 @@ module Heddle
           "a thread"
         end
 
+        # @return [String, nil] nil without a number
         def native_thread(number)
           return unless number
 
@@ -384,6 +387,8 @@ module Heddle
     LEAST = 0.01
 
     class << self
+      # @return [Float] the limit, in seconds
+      # @raise [ArgumentError]
       def limit(seconds)
         unless seconds.is_a?(Numeric) && seconds.real? && seconds >= LEAST && seconds < Float::INFINITY
           raise ArgumentError, "the limit must be at least #{LEAST} seconds, got #{seconds.inspect}: the kernel's " \
@@ -393,6 +398,8 @@ module Heddle
         seconds.to_f
       end
 
+      # @return [#call] gets each {Stall}
+      # @raise [ArgumentError]
       def of(target)
         return target if target.respond_to?(:call)
         return notifications(target) if target.respond_to?(:publish_event)
