@@ -82,6 +82,21 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  def test_a_child_that_ends_before_it_answers
+    looking_into("puts spawn('sleep 60'), 'ready'; sleep") do |pid, out|
+      child = File.read(out.path).to_i
+      server = UNIXServer.new("#{@runtime}/heddle/#{child}.sock")
+      ends = Thread.new { server.accept.close }
+      status, out, err = command("ps", pid, "--json")
+      assert_equal [0, [pid]], [status, out.lines.map { |line| JSON.parse(line)["process"]["pid"] }]
+      assert_match(/^process #{child}: .*before it answered$/, err)
+    ensure
+      Process.kill(:KILL, child) if child
+      ends&.kill&.join
+      server&.close
+    end
+  end
+
   def test_children_of_processes
     looking_into(<<~RUBY) do |pid|
       Heddle.run do
@@ -237,7 +252,8 @@ class InsightHazardsTest < Minitest::Test
 
   def test_answers_that_are_none
     {
-      "nonsense\n" => /a line that is no JSON/, "[1]\n" => /a line that is no object/, "" => /it has no process/,
+      "nonsense\n" => /a line that is no JSON/, "[1]\n" => /a line that is no object/, "" => /before it answered/,
+      %({"now":1}\n{"end":true}\n) => /it has no process/,
       %({"heddle":"1","pid":#{Process.pid}}\n) => /it ends in the middle/,
       %({"heddle":"1","pid":#{Process.pid}}\n{"task":"x"}\n{"end":true}\n) => /task is String/,
       "\x00\xff\e[2J\n" => /no JSON/, "#{"[" * 10_000}\n" => /no JSON/
