@@ -62,6 +62,17 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  # Ruby 3.1 would list them, and using one crashes.
+  def test_pools_that_gc_is_about_to_sweep
+    assert_child(<<~RUBY)
+      200.times do
+        50.times { Heddle::ResourcePool.new(size: 2) { Object.new } }
+        GC.start(immediate_sweep: false)
+        Heddle::Pools.all.each(&:inspect)
+      end
+    RUBY
+  end
+
   # ---- forks
 
   def test_a_child_answers_for_itself
