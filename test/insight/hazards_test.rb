@@ -73,6 +73,22 @@ class InsightHazardsTest < Minitest::Test
     RUBY
   end
 
+  def test_threads_that_start_and_stop_it_at_once
+    looking_into(<<~RUBY, insight: false) do |pid|
+      20.times do
+        Array.new(4) { Thread.new { Heddle.insight } }.each(&:join)
+        found = Dir.glob(File.join(Heddle::Insight::Folder.own, "*.sock"))
+        raise "these listen: \#{found}" if found.size != 1
+        Heddle.insight(false)
+      end
+      Heddle.insight
+      Heddle.run { puts "ready"; sleep }
+    RUBY
+      assert_equal 1, sockets.size
+      assert(snapshot(pid) { |found| found["ruby"] })
+    end
+  end
+
   # ---- forks
 
   def test_a_child_answers_for_itself
@@ -120,7 +136,7 @@ class InsightHazardsTest < Minitest::Test
   end
 
   def test_forks_in_a_trap_handler_and_in_masses
-    looking_into(<<~RUBY) do |pid, out|
+    looking_into(<<~RUBY, gems: true) do |pid, out| # RubyGems has a `require` that trap handlers may not call
       trap("USR1") { fork { puts "child \#{$$}"; $stdout.flush; sleep } }
       Heddle.run do
         Heddle.spawn(name: "forks") { 20.times { Process.wait(fork { exit! }) }; puts "ready" }
