@@ -68,7 +68,7 @@ module Heddle
 
       def inspect(argv, out, err)
         require_relative "cli/inspection"
-        Inspection.new(out).run(argv)
+        Inspection.new(out, err).run(argv)
       end
 
       def alone(argv, err)

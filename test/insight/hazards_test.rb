@@ -86,6 +86,33 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  # Ruby 3.1 would list them, and using one crashes.
+  def test_pools_that_gc_is_about_to_sweep
+    assert_child(<<~RUBY)
+      200.times do
+        50.times { Heddle::ResourcePool.new(size: 2) { Object.new } }
+        GC.start(immediate_sweep: false)
+        Heddle::Pools.all.each(&:inspect)
+      end
+    RUBY
+  end
+
+  def test_threads_that_start_and_stop_it_at_once
+    looking_into(<<~RUBY, insight: false) do |pid|
+      20.times do
+        Array.new(4) { Thread.new { Heddle.insight } }.each(&:join)
+        found = Dir.glob(File.join(Heddle::Insight::Folder.own, "*.sock"))
+        raise "these listen: \#{found}" if found.size != 1
+        Heddle.insight(false)
+      end
+      Heddle.insight
+      Heddle.run { puts "ready"; sleep }
+    RUBY
+      assert_equal 1, sockets.size
+      assert(snapshot(pid) { |found| found["ruby"] })
+    end
+  end
+
   # ---- forks
 
   def test_a_child_answers_for_itself
@@ -106,6 +133,21 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  def test_a_child_that_ends_before_it_answers
+    looking_into("puts spawn('sleep 60'), 'ready'; sleep") do |pid, out|
+      child = File.read(out.path).to_i
+      server = UNIXServer.new("#{@runtime}/heddle/#{child}.sock")
+      ends = Thread.new { server.accept.close }
+      status, out, err = command("ps", pid, "--json")
+      assert_equal [0, [pid]], [status, out.lines.map { |line| JSON.parse(line)["process"]["pid"] }]
+      assert_match(/^process #{child}: .*before it answered$/, err)
+    ensure
+      Process.kill(:KILL, child) if child
+      ends&.kill&.join
+      server&.close
+    end
+  end
+
   def test_children_of_processes
     looking_into(<<~RUBY) do |pid|
       Heddle.run do
@@ -118,7 +160,7 @@ class InsightHazardsTest < Minitest::Test
   end
 
   def test_forks_in_a_trap_handler_and_in_masses
-    looking_into(<<~RUBY) do |pid, out|
+    looking_into(<<~RUBY, gems: true) do |pid, out| # RubyGems has a `require` that trap handlers may not call
       trap("USR1") { fork { puts "child \#{$$}"; $stdout.flush; sleep } }
       Heddle.run do
         Heddle.spawn(name: "forks") { 20.times { Process.wait(fork { exit! }) }; puts "ready" }
@@ -261,7 +303,8 @@ class InsightHazardsTest < Minitest::Test
 
   def test_answers_that_are_none
     {
-      "nonsense\n" => /a line that is no JSON/, "[1]\n" => /a line that is no object/, "" => /it has no process/,
+      "nonsense\n" => /a line that is no JSON/, "[1]\n" => /a line that is no object/, "" => /before it answered/,
+      %({"now":1}\n{"end":true}\n) => /it has no process/,
       %({"heddle":"1","pid":#{Process.pid}}\n) => /it ends in the middle/,
       %({"heddle":"1","pid":#{Process.pid}}\n{"task":"x"}\n{"end":true}\n) => /task is String/,
       "\x00\xff\e[2J\n" => /no JSON/, "#{"[" * 10_000}\n" => /no JSON/

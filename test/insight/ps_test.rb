@@ -53,6 +53,20 @@ class PsTest < Minitest::Test
     end
   end
 
+  # The report of a task's error lets other tasks run after the task's end.
+  def test_tasks_that_have_failed_are_gone
+    looking_into(<<~RUBY, err: File::NULL) do |pid|
+      Heddle.run do
+        10.times { Heddle.spawn(name: "failed") { sleep 0.01; raise "an error that is reported" } }
+        sleep 0.1
+        puts "ready"
+        sleep
+      end
+    RUBY
+      assert_equal 1, snapshot(pid)["tasks"].size
+    end
+  end
+
   def test_the_tree_shows_who_started_whom
     looking_into(TASKS) do |pid|
       lines = heddle("tree", pid).lines(chomp: true)

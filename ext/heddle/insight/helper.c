@@ -161,7 +161,7 @@ static VALUE serve(VALUE self)
     set_up();
     bool first = !helper.present;
     helper.present = true;
-    helper.interrupted = false;
+    if (first) helper.interrupted = false; // else it is the one before, which was killed, that is to wake
     pthread_mutex_unlock(&helper.lock);
     return first ? rb_ensure(serve_questions, Qnil, leave, LONG2FIX((long)fork_count())) : Qnil;
 }

@@ -285,7 +285,8 @@ void record_turn(struct loop *loop)
     write_end(&record->version);
     struct wait_owner *owner = loop->owner;
     if (owner->number != loop->turn.number || !owner->self) return;
-    if (!owner->record && !owner->ended) record_open(owner, NULL, 0); // it was listed before the loop kept records
+    // It was listed before the loop kept records. One that is not has ended: its error is being reported, say.
+    if (!owner->record && owner->listed) record_open(owner, NULL, 0);
     if (!owner->record) return;
     write_begin(&owner->record->version);
     PUT(owner->record->row.state, RECORD_RUNNING);

@@ -7,7 +7,9 @@ static ID id_set, id_keys;
 
 void pools_add(VALUE pool)
 {
-    if (in_main_ractor()) rb_funcall(pools, id_set, 2, pool, Qtrue);
+    // The pool is its own value: of each pair, WeakMap#keys of Ruby 3.1 asks only whether the value is alive, and would
+    // return pools that GC is about to sweep.
+    if (in_main_ractor()) rb_funcall(pools, id_set, 2, pool, pool);
 }
 
 /*

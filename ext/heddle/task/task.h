@@ -38,7 +38,6 @@ struct task {
     } in[TASK_LISTS]; // its places in the lists of its loop and of its run
     struct scope_chain scopes;
     enum task_status status;
-    bool listed;  // in its loop's list
     bool posted;  // by another thread, to the inbox
     bool pushed;  // to stand behind the ready fibers, see worker_fiber_queue
     bool claimed; // code asked for its value

@@ -35,11 +35,10 @@ static void run_remove(VALUE object, struct task *task, int *state)
 
 static void unlist(struct task *task)
 {
-    if (!task->listed) return;
+    if (!task->owner.listed) return;
     struct loop *loop = task->owner.loop;
     struct task_loop *tasks = task_loop_of(loop);
-    task->listed = false;
-    task->owner.ended = true;
+    task->owner.listed = false;
     if (task->owner.record) record_close(&task->owner);
     task_list_remove(&tasks->tasks, task);
     tasks->externals -= is_external(task);
@@ -52,8 +51,7 @@ void task_enlist(struct task *task, VALUE run)
         struct task_loop *tasks = task_loop_of(task->owner.loop);
         task_list_add(&tasks->tasks, task);
         tasks->externals += is_external(task);
-        task->listed = true;
-        task->owner.ended = false;
+        task->owner.listed = true;
         if (task->owner.loop->measuring & MEASURE_RECORDS) task_record(task);
     }
     task->run = run;

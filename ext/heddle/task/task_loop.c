@@ -23,7 +23,7 @@ static void adopt(struct loop *loop)
 // In a child of fork the task's timers are in the parent's heap, and its place is in the parent's list.
 static void orphan(struct task *task)
 {
-    task->listed = false;
+    task->owner.listed = false;
     for (struct scope *scope = task->scopes.innermost; scope; scope = scope->outer)
         scope->timer.index = 0;
 }

@@ -13,8 +13,10 @@ module Heddle
       private_constant :ARGUMENTS
 
       # @param out [IO]
-      def initialize(out)
+      # @param err [IO]
+      def initialize(out, err)
         @out = out
+        @err = err
       end
 
       # @param argv [Array<String>]
@@ -90,7 +92,7 @@ module Heddle
           children.each do |child|
             found << Processes.ask(child, words)
           rescue Failure => error
-            @out.puts "process #{child}: #{error.message}" unless $stdout.closed?
+            @err.puts "process #{child}: #{error.message}"
           end
         end
       end

@@ -84,9 +84,11 @@ module Heddle
       end
 
       def children_of(pid)
-        Dir.glob("/proc/#{pid}/task/*/children").flat_map { |file| File.read(file).split.map(&:to_i) }
-      rescue SystemCallError
-        []
+        Dir.glob("/proc/#{pid}/task/*/children").flat_map do |file|
+          File.read(file).split.map(&:to_i)
+        rescue SystemCallError
+          [] # of a thread that has just ended
+        end
       end
 
       # The process's own pid, as it knows it, must be this one, in this namespace.

@@ -41,7 +41,10 @@ module Heddle
         connection = @folder.connect(@socket) or return
         begin
           send_words(connection, "#{words}\n")
-          snapshot(lines(connection))
+          rows = lines(connection)
+          raise Failure, "#{@socket}: the process ended, or stopped to listen, before it answered" if rows.empty?
+
+          snapshot(rows)
         ensure
           connection.close
         end

@@ -4,42 +4,28 @@ module Heddle
   # Tells `heddle ps`, `heddle tree`, `heddle top` and `heddle why` what this process does: see {Heddle.insight}.
   module Insight
     HELPER = "heddle insight"
-    PATIENCE = 1.0 # seconds
+    PATIENCE = 2.0 # seconds
     private_constant :HELPER, :PATIENCE
+
+    @turn = Mutex.new # held by who starts or stops
 
     class << self
       # Listens, unless this process does already.
       #
       # @api private
       # @return [String] the socket's path
-      # @raise [SystemCallError, Insecure]
+      # @raise [SystemCallError, Insecure, ThreadError]
       def start
-        return @path if listens_here?
-
-        load_reporter
-        # Under the lock of the folder, which a second thread that comes here waits for, too.
-        Folder.new(Folder.own).bind(Process.pid) { |free| start_at(free) unless listens_here? }
-        watch
-        @path
+        in_turn { (@pid == Process.pid && listens?) ? @path : start_anew }
       end
 
       # Ends listening and recording. Does nothing in a child of the process that listens.
       #
       # @api private
       # @return [nil]
+      # @raise [ThreadError]
       def stop
-        return unless @pid == Process.pid
-
-        @pid = nil
-        self.record = false
-        stop_listening
-        helper = @helper
-        @helper = nil
-        helper&.kill&.join(PATIENCE) # only one at a time can serve: the next would find this one
-        File.unlink(@path)
-        nil
-      rescue Errno::ENOENT
-        nil
+        in_turn { stop_now }
       end
 
       # Makes a child of fork listen on its own, if its parent does.
@@ -57,22 +43,56 @@ module Heddle
 
       private
 
-      def listens_here? = @pid == Process.pid && listens?
+      # In a trap handler Mutex#synchronize would raise.
+      def in_turn
+        raise ThreadError, "this handler interrupts another call of Heddle.insight: call it later" if @turn.owned?
 
-      def start_at(path)
-        stop
-        listen(path, Reporter.head)
-        @pid = Process.pid
-        @path = path
-        start_helper
-        self.record = true
+        limit = Clock.now + PATIENCE
+        until (taken = @turn.try_lock)
+          raise ThreadError, "another thread has been in Heddle.insight for #{PATIENCE} s" if Clock.now > limit
+
+          sleep(0.01)
+        end
+        yield
+      ensure
+        @turn.unlock if taken
       end
 
-      # JSON and the code for answers are loaded only where somebody may ask.
+      # An interrupt on the way must not leave a socket, or a thread, of which nobody knows.
+      def start_anew
+        load_reporter
+        stop_now
+        @path = nil
+        @pid = Process.pid
+        Folder.new(Folder.own).bind(@pid) { |free| listen(@path = free, Reporter.head) }
+        start_helper
+        self.record = true
+        watch
+        started = @path
+      ensure
+        stop_now unless started
+      end
+
+      def stop_now
+        return unless @pid == Process.pid
+
+        self.record = false
+        stop_listening
+        @helper&.kill
+        @helper = nil
+        File.unlink(@path) if @path && File.socket?(@path)
+        @pid = nil
+      end
+
+      # JSON and the code for answers are loaded only where somebody may ask; and once, because RubyGems' `require`
+      # raises in a trap handler, which may fork.
       def load_reporter
+        return if @loaded
+
         require "json"
         require_relative "../insight/folder"
         Insecure.include(Error) # the command loads that file without the rest of Heddle
+        @loaded = true
       end
 
       def watch
@@ -83,8 +103,16 @@ module Heddle
         at_exit { stop }
       end
 
+      # The helper before this one was killed, but serves until its end.
+      def serve_in_turn
+        loop do
+          serve { |question| Reporter.answer(question) }
+          sleep(0.01)
+        end
+      end
+
       def start_helper
-        helper = Thread.new { Heddle.background_thread { serve { |question| Reporter.answer(question) } } }
+        helper = Thread.new { Heddle.background_thread { serve_in_turn } }
         helper.name = HELPER
         helper.report_on_exception = false
         helper.thread_variable_set(:fork_safe, true) # else Puma warns of a thread that a worker will not have
@@ -106,6 +134,7 @@ module Heddle
     # @return [String, nil] the path of the socket; nil with false
     # @raise [Insight::Insecure] if the folder of the sockets is not this user's own
     # @raise [SystemCallError] if the socket cannot be made
+    # @raise [ThreadError] in a trap handler: at the first call, and while the code that it interrupts calls this
     def insight(on = true)
       on ? Insight.start : Insight.stop
     end
