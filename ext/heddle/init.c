@@ -7,7 +7,7 @@
 // before the files that define methods in it (Task, the stream). Nothing else calls them: no header declares them.
 // clang-format off
 #define EACH(function) \
-    function(fork) function(main_ractor) function(gvl) function(scope) function(scope_error) function(scope_fiber) \
+    function(fork) function(thread_label) function(main_ractor) function(gvl) function(scope) function(scope_error) function(scope_fiber) \
     function(other_scheduler_scope) function(background_thread) function(thread_scope) function(deadline_methods) \
     function(timeout) function(callers) function(pending_wakeup) function(deferred) function(trap_handlers) \
     function(reacquire) function(scheduler) function(external_tasks) function(worker_fiber) function(current) \

@@ -18,4 +18,10 @@ Heddle::AfterFork.register do
   Heddle.keep_deadlines # the helper thread for the deadlines of plain threads is the parent's
 end
 
-Heddle.insight if ENV["HEDDLE_INSIGHT"] == "1"
+if ENV["HEDDLE_INSIGHT"] == "1"
+  begin
+    Heddle.insight
+  rescue SystemCallError, Heddle::Insight::Insecure => error # nobody else may keep the program from starting
+    warn "heddle: heddle ps cannot look into process #{Process.pid}: #{error.message}"
+  end
+end

@@ -97,6 +97,27 @@ class InsightHazardsTest < Minitest::Test
     RUBY
   end
 
+  # Ruby 3.1 would corrupt its memory, were they in a WeakMap.
+  def test_pools_beside_ractors_that_collect_garbage
+    assert_equal "done\n", assert_child(<<~RUBY)
+      Warning[:experimental] = false
+      ractors = Array.new(2) { Ractor.new { 200_000.times { Object.new } && GC.start } }
+      20_000.times { Heddle::Semaphore.new(1) }
+      ractors.each { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+      GC.start
+      puts "done"
+    RUBY
+  end
+
+  # Else another user, who owns that folder in /tmp, could keep the program from starting.
+  def test_a_folder_that_cannot_be_used_keeps_no_program_from_starting
+    Dir.mkdir("#{@runtime}/heddle", 0o777)
+    File.chmod(0o777, "#{@runtime}/heddle")
+    outcome = in_child("puts :runs", env: {"XDG_RUNTIME_DIR" => @runtime, "HEDDLE_INSIGHT" => "1"})
+    assert_equal "runs\n", outcome.out
+    assert_match(/heddle ps cannot look into process \d+: .*mode 0700/, outcome.err)
+  end
+
   def test_threads_that_start_and_stop_it_at_once
     looking_into(<<~RUBY, insight: false) do |pid|
       20.times do

@@ -51,7 +51,7 @@ enum helped helper_ask(const char *question, int64_t patience, char **text, size
         return HELPER_MISSING;
     }
     uint64_t number = ++helper.question;
-    helper.withdrawn = helper.hurry = false;
+    helper.withdrawn = false;
     strncpy(helper.words, question, QUESTION - 1);
     deadline_t start = helper.progress = deadline_now();
     pthread_cond_signal(&helper.asked);
@@ -73,10 +73,10 @@ enum helped helper_ask(const char *question, int64_t patience, char **text, size
     return helped;
 }
 
-void helper_hurry(void)
+void helper_hurry(bool hurry)
 {
     pthread_mutex_lock(&helper.lock);
-    helper.hurry = true;
+    helper.hurry = hurry;
     if (helper.ready) pthread_cond_broadcast(&helper.answered);
     pthread_mutex_unlock(&helper.lock);
 }

@@ -37,8 +37,8 @@ enum helped {
 // free(); set only with HELPED.
 enum helped helper_ask(const char *question, int64_t patience, char **text, size_t *length);
 
-// Wakes the server's thread out of helper_ask.
-void helper_hurry(void);
+// Whether the server's thread is to leave helper_ask at once.
+void helper_hurry(bool hurry);
 
 // In a child of fork.
 void helper_discard(void);

@@ -338,6 +338,7 @@ int server_start(const char *path, const char *head)
     strcpy(server.path, path);
     free(server.head);
     server.head = copy;
+    helper_hurry(false);
     int error = start(path);
     server.running = !error;
     pthread_mutex_unlock(&server.lock);
@@ -354,7 +355,7 @@ void server_stop(void)
     }
     pthread_mutex_unlock(&server.lock);
     if (!running) return;
-    helper_hurry();
+    helper_hurry(true);
     pthread_mutex_lock(&server.lock);
     deadline_t until = deadline_in(QUESTION_SPAN);
     while (server.running && deadline_now() < until)

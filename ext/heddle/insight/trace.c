@@ -80,7 +80,7 @@ static void free_writer(struct writer *writer)
 static struct writer *new_writer(const char *path)
 {
     struct writer *writer = calloc(1, sizeof(*writer));
-    if (!writer) rb_memerror();
+    if (!writer) return NULL;
     pthread_mutex_init(&writer->lock, NULL);
     native_condition_init(&writer->changed);
     writer->path = strdup(path);
@@ -154,6 +154,10 @@ static struct writer *begin(VALUE path)
     if (trace_current()) close(descriptor);
     refuse_second(name);
     struct writer *writer = new_writer(name);
+    if (!writer) {
+        close(descriptor);
+        rb_memerror();
+    }
     trace_file_begin(&writer->file, descriptor);
     int error = start_thread(writer);
     if (error) {
@@ -171,21 +175,10 @@ struct tracing {
     int error;
 };
 
-static void name_threads(void)
-{
-    VALUE loops = rb_funcall(heddle_cScheduler, rb_intern("open"), 0);
-    for (long i = 0; i < RARRAY_LEN(loops); i++) {
-        VALUE pair = RARRAY_AREF(loops, i), name = trace_thread_name(rb_ary_entry(pair, 1));
-        struct loop *loop = loop_of(rb_ary_entry(pair, 0));
-        if (loop) trace_name_thread(loop, name);
-    }
-}
-
 static VALUE tracing_body(VALUE argument)
 {
     struct tracing *tracing = (struct tracing *)argument;
     all_loops_trace(&tracing->writer->trace);
-    name_threads();
     return rb_yield_values(0);
 }
 

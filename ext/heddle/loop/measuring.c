@@ -63,11 +63,7 @@ void measuring_enter(struct loop *loop)
 {
     own_numbers();
     if (wanted & MEASURE_TIMES) measuring_allocate(loop);
-    if (wanted & MEASURE_TRACE) {
-        VALUE name = trace_thread_name(rb_thread_current()); // the trace may end meanwhile
-        trace_attach(loop);
-        trace_name_thread(loop, name);
-    }
+    if (wanted & MEASURE_TRACE) trace_attach(loop);
     if (wanted) set_bits(loop, wanted, true);
     if (wanted & MEASURE_RECORDS) record_loop_open(loop);
     if (turn_record_enter(loop)) set_bits(loop, MEASURE_STALLS, true);

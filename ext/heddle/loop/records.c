@@ -3,6 +3,7 @@
 #include "cancel/chain.h"
 #include "loop/loop.h"
 #include "os/fork.h"
+#include "os/thread_label.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -176,15 +177,11 @@ bool record_of(const struct wait_owner *owner, struct task_row *row)
 
 static void name_thread(char *into, VALUE thread)
 {
-    if (thread == rb_thread_main()) {
-        strcpy(into, "main thread");
-        return;
-    }
-    VALUE name = rb_funcall(thread, rb_intern("name"), 0);
-    if (RB_TYPE_P(name, T_STRING)) {
-        copy_name(into, RSTRING_PTR(name), (size_t)RSTRING_LEN(name));
-    } else {
+    VALUE label = thread_label(thread);
+    if (NIL_P(label)) {
         strcpy(into, "a thread");
+    } else {
+        copy_name(into, RSTRING_PTR(label), (size_t)RSTRING_LEN(label));
     }
 }
 
@@ -208,9 +205,7 @@ void record_loop_open(struct loop *loop)
     struct loop_row row = {0};
     name_thread(row.name, thread);
     if (loop->poller.backend) strncpy(row.backend, loop->poller.backend->name, sizeof(row.backend) - 1);
-    VALUE id = rb_check_funcall(thread, rb_intern("native_thread_id"), 0, NULL);
-    if (FIXNUM_P(id)) row.thread = FIX2LONG(id);
-    if (loop->record) return; // a method of the thread's class has let another thread run
+    row.thread = thread_native_id(thread);
     struct loop_record *record = take_loop_record();
     if (!record) return;
     row.number = ++all.loop_numbers;

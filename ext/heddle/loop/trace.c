@@ -1,6 +1,7 @@
 #include "loop/trace.h"
 
 #include "loop/loop.h"
+#include "os/thread_label.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,12 @@ static void introduce(struct trace_ring *ring, const struct wait_owner *owner, c
     trace_put(ring, &start, name, length);
 }
 
+static void name_thread(struct trace_ring *ring, VALUE thread)
+{
+    VALUE label = thread_label(thread);
+    if (!NIL_P(label)) snprintf(ring->name, sizeof(ring->name), "%.*s", (int)RSTRING_LEN(label), RSTRING_PTR(label));
+}
+
 void trace_attach(struct loop *loop)
 {
     struct trace *trace = trace_current();
@@ -62,22 +69,10 @@ void trace_attach(struct loop *loop)
     memset(ring, 0, offsetof(struct trace_ring, events)); // the pages of the rest are touched as they fill
     ring->forks = fork_count();
     ring->number = ++trace->loops;
+    name_thread(ring, loop->thread ? loop->thread : rb_thread_current());
     introduce(ring, loop->root, "outside of tasks");
     introduce(ring, loop->system, "between tasks");
     ring->next = atomic_load_explicit(&trace->rings, memory_order_relaxed);
     atomic_store_explicit(&trace->rings, ring, memory_order_release);
     loop->trace = ring;
-}
-
-VALUE trace_thread_name(VALUE thread)
-{
-    if (thread == rb_thread_main()) return rb_str_new_cstr("main thread");
-    VALUE name = rb_funcall(thread, rb_intern("name"), 0); // a subclass may return anything
-    return RB_TYPE_P(name, T_STRING) ? name : Qnil;
-}
-
-void trace_name_thread(struct loop *loop, VALUE name)
-{
-    if (!loop->trace || NIL_P(name)) return;
-    snprintf(loop->trace->name, sizeof(loop->trace->name), "%.*s", (int)RSTRING_LEN(name), RSTRING_PTR(name));
 }

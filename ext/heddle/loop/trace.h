@@ -59,10 +59,6 @@ void trace_set_current(struct trace *trace);
 // Gives the loop a ring of the current trace, if there is one. May raise NoMemoryError.
 void trace_attach(struct loop *loop);
 
-// The name of a thread, a String or nil; calls a method.
-VALUE trace_thread_name(VALUE thread);
-void trace_name_thread(struct loop *loop, VALUE name);
-
 // Puts an event, and behind it a name of `length` bytes.
 void trace_put(struct trace_ring *ring, const struct trace_event *event, const char *name, size_t length);
 

@@ -80,20 +80,23 @@ module Heddle
         0
       end
 
-      # The process, and those of its children that listen.
+      # The process, and those of its children that listen. Raises the process's own failure if no child answers.
       def snapshots(pid, words)
         Enumerator.new do |found|
-          children = Processes.children(pid).select { |child| Processes.listens?(child) }
           begin
             found << Processes.ask(pid, words)
-          rescue Failure
-            raise if children.empty?
+          rescue Failure => error
+            failure = error
           end
-          children.each do |child|
+          Processes.children(pid).each do |child|
             found << Processes.ask(child, words)
+            failure = nil
+          rescue Absent
+            nil # it does not listen, or has ended meanwhile
           rescue Failure => error
             @err.puts "process #{child}: #{error.message}"
           end
+          raise failure if failure
         end
       end
 

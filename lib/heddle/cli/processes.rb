@@ -30,7 +30,7 @@ module Heddle
         rescue Errno::EACCES
           refused = Failure.new(strangers(pid, user))
         end
-        raise refused || Failure.new(silent(pid, user))
+        raise refused || silent(pid, user)
       end
 
       # @param pid [Integer]
@@ -58,18 +58,10 @@ module Heddle
         end
       end
 
-      # @param pid [Integer]
-      # @return [Boolean] whether the process has a socket
-      def listens?(pid)
-        Insight::Folder.of(user_of(pid)).any? { |path| Insight::Folder.new(path).sockets(pid).any? }
-      rescue Failure
-        false # it has ended
-      end
-
       def user_of(pid)
         File.stat("/proc/#{pid}").uid
       rescue Errno::ENOENT
-        raise Failure, "there is no process #{pid}" if File.directory?("/proc/self") || !exists?(pid)
+        raise Absent, "there is no process #{pid}" if File.directory?("/proc/self") || !exists?(pid)
 
         Process.euid # without /proc
       end
@@ -100,11 +92,11 @@ module Heddle
       end
 
       def silent(pid, user)
-        return strangers(pid, user) unless user == Process.euid || Process.euid.zero?
+        return Failure.new(strangers(pid, user)) unless user == Process.euid || Process.euid.zero?
 
         elsewhere = " (it is in another pid namespace, as a container has it: run heddle in there)"
-        "process #{pid} does not listen: have it call Heddle.insight, or start it with HEDDLE_INSIGHT=1" \
-          "#{elsewhere unless same_namespace?(pid)}"
+        Absent.new("process #{pid} does not listen: have it call Heddle.insight, or start it with HEDDLE_INSIGHT=1" \
+          "#{elsewhere unless same_namespace?(pid)}")
       end
 
       def strangers(pid, user) = "process #{pid} is user #{user}'s: heddle ps must run as that user"

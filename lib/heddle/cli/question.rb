@@ -8,11 +8,16 @@ require_relative "../insight/snapshot"
 
 module Heddle
   class CLI
+    # No such process, or one that does not listen.
+    class Absent < Failure; end
+    private_constant :Absent
+
     # Asks a process. Whatever answers is not trusted: the answer is bounded in time, size and depth.
     class Question
       SECONDS = 80.0
       BYTES = 256 << 20
       LINE = 4 << 20
+      LINES = 1_000_000
       DEPTH = 6
       INTEGERS = %w[task parent loop tasks ready_count turns runs descriptor switches thread_id].freeze
       SECONDS_OF = %w[for left ran ready asleep runs_for slept].freeze
@@ -24,7 +29,7 @@ module Heddle
       # The process answers another user only.
       class Refused < Failure
       end
-      private_constant :SECONDS, :BYTES, :LINE, :DEPTH, :INTEGERS, :SECONDS_OF, :CHUNK
+      private_constant :SECONDS, :BYTES, :LINE, :LINES, :DEPTH, :INTEGERS, :SECONDS_OF, :CHUNK
 
       # @param folder [Folder]
       # @param socket [String] path
@@ -42,7 +47,7 @@ module Heddle
         begin
           send_words(connection, "#{words}\n")
           rows = lines(connection)
-          raise Failure, "#{@socket}: the process ended, or stopped to listen, before it answered" if rows.empty?
+          raise Absent, "#{@socket}: the process ended, or stopped to listen, before it answered" if rows.empty?
 
           snapshot(rows)
         ensure
@@ -74,6 +79,7 @@ module Heddle
           *whole, rest = rest.split("\n", -1) if bytes.include?("\n")
           whole&.each { |line| found << parse(line) }
           whole = nil
+          garbage("more than #{LINES} lines") if found.size > LINES
           garbage("a line of more than #{LINE} bytes") if rest.bytesize > LINE
           return found if found.last&.key?("end")
         end

@@ -13,7 +13,8 @@ module Heddle
                "select" => "one of several descriptors"}.freeze
       NAME = 32 # characters of a name in a table
       CHAIN = 20
-      private_constant :KINDS, :NAME, :CHAIN
+      DEEPEST = 300 # columns of a tree's lines
+      private_constant :KINDS, :NAME, :CHAIN, :DEEPEST
 
       # @param seconds [Float, nil]
       # @return [String]
@@ -193,7 +194,10 @@ module Heddle
           last = index == tasks.size - 1
           lines << "#{before}#{last ? "└─ " : "├─ "}#{named(task)} #{state(task)}"
           beneath = "#{before}#{last ? "   " : "│  "}"
-          branch(children[task["task"]] || [], children, beneath, lines) if beneath.size < 300
+          below = children[task["task"]] || []
+          next lines << "#{beneath}└─ …" if below.any? && beneath.size >= DEEPEST
+
+          branch(below, children, beneath, lines)
         end
       end
 
