@@ -48,8 +48,8 @@ static inline bool shim_close_began(VALUE io)
 // crash. # RUBY_VERSION >= 4.0
 #define SHIM_TRAP_BREAKS_CLOSE (RUBY_API_VERSION_CODE >= 30200 && RUBY_API_VERSION_CODE < 40000)
 
-// Whether the keys of an ObjectSpace::WeakMap are damaged by other Ractors that collect garbage, and may include objects
-// that are about to be swept. # RUBY_VERSION >= 3.3
+// Whether other Ractors that collect garbage damage an ObjectSpace::WeakMap, whose keys may include objects that are
+// about to be swept. # RUBY_VERSION >= 3.3
 #define SHIM_WEAK_MAPS_BREAK (RUBY_API_VERSION_CODE < 30300)
 
 // IO#autoclose? (whether IO#close closes the descriptor of an open IO) and IO#autoclose=, also for a frozen IO. Needed

@@ -1,5 +1,5 @@
-// What reports call a thread, by Ruby's own methods whatever the thread's class has made of them: no code of the program
-// runs, and no other thread.
+// What reports call a thread, by Ruby's own methods whatever the thread's class has made of them: neither code of the
+// program runs, nor another thread.
 #ifndef HEDDLE_OS_THREAD_LABEL_H
 #define HEDDLE_OS_THREAD_LABEL_H
 
