@@ -15,6 +15,7 @@ module Heddle
 
       # For the readers that the provider gets later.
       module Readers
+        # Has the reader collect Heddle's metrics, too.
         def add_metric_reader(reader)
           super.tap { Metrics.of(self)&.attach(reader) }
         end
@@ -109,6 +110,7 @@ module Heddle
           @metrics = metrics
         end
 
+        # @return [Array<OpenTelemetry::SDK::Metrics::State::MetricData>]
         def collect(_start, at) = @metrics.collect(at)
       end
       private_constant :Stream
