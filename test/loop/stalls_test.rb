@@ -81,25 +81,12 @@ class StallsTest < Minitest::Test
   end
 
   def test_a_thread_that_has_the_gvl
-    stall = assert_stall(:gvl, /compute/) do
-      thread = Thread.new { compute(0.5) }
-      thread.name = "the other"
-      sleep(0.01) until passed?(0.6)
-      thread.join
-    end
-    assert_match(/\Athread ("the other"|\d+)\z/, stall.culprit) if stall.reason == :gvl
+    assert_thread_is_named
   end
 
   def test_one_thread_of_many_that_has_the_gvl
     others = 70.times.map { Thread.new { sleep } }
-    stall = stall_of(:gvl) do
-      thread = Thread.new { compute(0.5) }
-      thread.name = "the other"
-      sleep(0.01) until passed?(0.6)
-      thread.join
-    end
-    assert_reason :gvl, stall, "compute"
-    assert_match(/\Athread ("the other"|\d+)\z/, stall.culprit)
+    assert_thread_is_named
   ensure
     others&.each(&:kill)
   end
@@ -396,6 +383,16 @@ class StallsTest < Minitest::Test
     busy = seen.find { |stall| stall.reason == :kernel && stall.cpu.to_f < stall.seconds / 2 }
     flunk("no #{reason} at #{place}, but #{seen.join("\n")}") unless busy
     busy
+  end
+
+  def assert_thread_is_named
+    stall = assert_stall(:gvl, /compute/) do
+      thread = Thread.new { compute(0.5) }
+      thread.name = "the other"
+      sleep(0.01) until passed?(0.6)
+      thread.join
+    end
+    assert_match(/\Athread ("the other"|\d+)\z/, stall.culprit) if stall.reason == :gvl
   end
 
   def stalls_of
