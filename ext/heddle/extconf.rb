@@ -72,11 +72,13 @@ LINUX = {
   "COARSE_CLOCK" => ["time.h", "struct timespec now; clock_gettime(CLOCK_MONOTONIC_COARSE, &now)"],
   "CONDITION_CLOCK" => [%w[pthread.h time.h], "pthread_condattr_setclock(0, CLOCK_MONOTONIC)"],
   "THREAD_SIGNALS" => [%w[link.h sys/syscall.h unistd.h], "syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), 0)"],
+  "PEER_CREDENTIALS" => ["sys/socket.h", "struct ucred peer; getsockopt(0, SOL_SOCKET, SO_PEERCRED, &peer, 0)"],
   "ST_MTIM" => ["sys/stat.h", "struct stat file; file.st_mtim.tv_nsec = 0"],
   # Elsewhere MADV_DONTNEED is a hint that frees nothing, and nothing populates pages.
   "LINUX_MADVISE" => ["sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"]
 }.freeze
 MACOS = {
+  "GETPEEREID" => ["unistd.h", "uid_t user; gid_t group; getpeereid(0, &user, &group)"],
   "RELATIVE_CONDITIONS" => [%w[pthread.h time.h], "pthread_cond_timedwait_relative_np(0, 0, 0)"],
   "ST_MTIMESPEC" => ["sys/stat.h", "struct stat file; file.st_mtimespec.tv_nsec = 0"]
 }.freeze

@@ -41,7 +41,7 @@ typedef uint64_t __attribute__((may_alias)) word_t;
 #define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 #define GET(field)        __atomic_load_n(&(field), __ATOMIC_RELAXED)
 // Only writers may use this: nobody else writes.
-#define ADD(field, value) PUT(field, (field) + (value))
+#define INCREASE(field, value) PUT(field, (field) + (value))
 
 static inline void write_begin(uint32_t *version)
 {
@@ -138,7 +138,7 @@ void record_open(struct wait_owner *owner, const char *name, size_t length)
     put_words(&record->row, &row, sizeof(row));
     write_end(&record->version);
     owner->record = record;
-    if (owner->loop && owner->loop->record) ADD(owner->loop->record->row.tasks, 1);
+    if (owner->loop && owner->loop->record) INCREASE(owner->loop->record->row.tasks, 1);
 }
 
 static void clear(struct task_record *record)
@@ -158,7 +158,7 @@ void record_close(struct wait_owner *owner)
     record->next_free = all.unused;
     all.unused = record;
     struct loop_record *loop = owner->loop ? owner->loop->record : NULL;
-    if (loop && loop->row.tasks) ADD(loop->row.tasks, -1);
+    if (loop && loop->row.tasks) INCREASE(loop->row.tasks, -1);
 }
 
 // Another Ractor may not use the list of unused records: this record stays unused.
@@ -263,7 +263,7 @@ void record_resume(struct loop_wait *wait, deadline_t now)
 {
     struct task_record *record = wait->owner->record;
     write_begin(&record->version);
-    if (record->row.state == RECORD_READY) ADD(record->row.was_ready, now - record->row.since);
+    if (record->row.state == RECORD_READY) INCREASE(record->row.was_ready, now - record->row.since);
     write_end(&record->version);
 }
 
@@ -295,8 +295,8 @@ void record_turn_end(struct loop *loop, int64_t run)
     struct wait_owner *owner = loop->owner;
     if (owner->number != loop->turn.number || !owner->record) return;
     write_begin(&owner->record->version);
-    ADD(owner->record->row.ran, run);
-    ADD(owner->record->row.turns, 1);
+    INCREASE(owner->record->row.ran, run);
+    INCREASE(owner->record->row.turns, 1);
     write_end(&owner->record->version);
 }
 
