@@ -13,6 +13,10 @@ NativeExtension = Struct.new(:gemspec, :sources, :library, :licences, :needed, :
   # @return [Array<NativeExtension>]
   def self.all = [NativeExtension::HEDDLE, NativeExtension::ODBC]
 
+  # @param gem [String] name of a gem
+  # @return [NativeExtension, nil] its own, if it has one
+  def self.of(gem) = all.find { |extension| File.basename(extension.gemspec, ".gemspec") == gem }
+
   # @return [String] file name of the compiled library
   def name = File.basename(library)
 end

@@ -53,8 +53,7 @@ class ReleaseFolder
   # @return [Array<String>] the names of all gems, those first on which others depend
   def gems
     SOURCES.keys.flat_map do |name|
-      extension = NativeExtension.all.find { |one| File.basename(one.gemspec, ".gemspec") == name }
-      platforms = extension ? @platforms.map { |platform| "-#{platform}" } : []
+      platforms = NativeExtension.of(name) ? @platforms.map { |platform| "-#{platform}" } : []
       ["", *platforms].map { |platform| "#{name}-#{version}#{platform}.gem" }
     end
   end
@@ -104,7 +103,7 @@ class ReleaseFolder
   # A gem with compiled code for some Rubies only is for tests.
   def incomplete(gem)
     spec = Gem::Package.new(File.join(@path, gem)).spec
-    extension = NativeExtension.all.find { |one| File.basename(one.gemspec, ".gemspec") == spec.name }
+    extension = NativeExtension.of(spec.name)
     return [] if spec.platform == Gem::Platform::RUBY || !extension
 
     missing = @rubies.reject { |ruby| spec.files.include?(format(extension.library, ruby)) }

@@ -137,6 +137,10 @@ module Heddle
         [said, error].compact.each(&:close)
       end
 
+      def load_carbon_fiber = load_on_io_uring("carbon_fiber") { CarbonFiber::Scheduler.new }
+
+      def load_uringmachine = load_on_io_uring("uringmachine", "uringmachine/fiber_scheduler") { UM.new }
+
       def load_async
         versions = [load_gem("async"), load_gem("io-event", "io/event")]
         selector = IO::Event::Selector.default

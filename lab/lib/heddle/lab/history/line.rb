@@ -67,8 +67,10 @@ module Heddle
 
         # @return [Array<Array<Integer>>] the places of the runs of each level
         def levels
-          places = @figures.each_index.select { |place| @figures[place] }
-          @levels ||= found ? found.levels.map { |range| places[range] } : [places]
+          @levels ||= begin
+            places = @figures.each_index.select { |place| @figures[place] }
+            found ? found.levels.map { |range| places[range] } : [places]
+          end
         end
 
         # @return [Float, nil] by how many times the figure became larger little by little, where there is no step

@@ -34,8 +34,8 @@ module Heddle
           when "heddle-kept" then load_heddle + load_net_http.tap { keep_alive }
           when "async", "async-raw" then load_async
           when "heddle_async" then load_heddle_async
-          when "carbon_fiber" then load_on_io_uring("carbon_fiber") { CarbonFiber::Scheduler.new }
-          when "uringmachine" then load_on_io_uring("uringmachine", "uringmachine/fiber_scheduler") { UM.new }
+          when "carbon_fiber" then load_carbon_fiber
+          when "uringmachine" then load_uringmachine
           when "wrk" then [wrk_version]
           else ["net-http #{Net::HTTP::VERSION}"]
           end

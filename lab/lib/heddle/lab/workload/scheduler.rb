@@ -26,8 +26,8 @@ module Heddle
           case @kind
           when "heddle" then load_heddle
           when "async" then load_async
-          when "carbon_fiber" then load_on_io_uring("carbon_fiber") { CarbonFiber::Scheduler.new }
-          when "uringmachine" then load_on_io_uring("uringmachine", "uringmachine/fiber_scheduler") { UM.new }
+          when "carbon_fiber" then load_carbon_fiber
+          when "uringmachine" then load_uringmachine
           else ["Thread"]
           end
         end

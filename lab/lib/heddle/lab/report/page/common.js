@@ -60,6 +60,47 @@ function listenToTicks(kind, hidden, changed) {
   });
 }
 
+// A list of texts.
+function listOf(texts) {
+  const list = document.createElement("ul");
+  list.append(...texts.map(text => Object.assign(document.createElement("li"), {textContent: text})));
+  return list;
+}
+
+// Has the pointer and the arrow keys choose among what the holder shows. `at`: the place of what is under a node, if
+// any; `count` and `chosen`: how many places there are, and which is chosen; `choose`: chooses one, returns its node.
+function listenToChoice(holder, {at, count, chosen, choose}) {
+  for (const kind of ["pointerover", "click"]) {
+    holder.addEventListener(kind, ({target}) => {
+      const place = at(target);
+      if (place !== undefined) choose(place);
+    });
+  }
+  holder.addEventListener("keydown", event => {
+    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
+    const last = count() - 1;
+    const to = {Home: 0, End: last}[event.key] ?? (step && Math.min(Math.max(chosen() + step, 0), last));
+    if (to === undefined || last < 0) return;
+    event.preventDefault();
+    choose(to)?.scrollIntoView({block: "nearest", inline: "nearest"});
+  });
+}
+
+// `show` draws what the URL says: a link may lead to another view of the page that is open.
+function listenToPage(show) {
+  element("controls").addEventListener("submit", event => event.preventDefault());
+  addEventListener("hashchange", show);
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(one => { one.open = true; }));
+}
+
+// The view that the URL's fragment tells, as writeView writes it.
+function viewOfURL(defaults, hidden) {
+  const query = new URLSearchParams(location.hash.slice(1)), view = {hidden: {}};
+  for (const key in defaults) view[key] = query.get(key) ?? defaults[key];
+  for (const kind in hidden) view.hidden[kind] = new Set(query.getAll(hidden[kind]));
+  return view;
+}
+
 // Puts what differs from the defaults into the URL's fragment. `hidden`: the names of its parameters, by what is hidden.
 function writeView(view, defaults, hidden) {
   const query = new URLSearchParams();

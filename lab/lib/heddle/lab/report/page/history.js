@@ -10,12 +10,9 @@
   let view;
 
   function readView() {
-    const query = new URLSearchParams(location.hash.slice(1));
-    view = {hidden: {}};
-    for (const key in DEFAULTS) view[key] = query.get(key) ?? DEFAULTS[key];
+    view = viewOfURL(DEFAULTS, HIDDEN);
     if (!groups[view.group]) view.group = DEFAULTS.group;
     if (view.values !== "ratios") view.values = DEFAULTS.values;
-    for (const kind in HIDDEN) view.hidden[kind] = new Set(query.getAll(HIDDEN[kind]));
   }
 
   const group = () => groups[view.group];
@@ -124,12 +121,6 @@
 
   // ---- Steps
 
-  function listOf(texts) {
-    const list = document.createElement("ul");
-    list.append(...texts.map(text => Object.assign(document.createElement("li"), {textContent: text})));
-    return list;
-  }
-
   function stepEntry({line, step}) {
     const item = document.createElement("li"), verdict = document.createElement("span");
     verdict.textContent = step.verdict;
@@ -211,23 +202,12 @@
     change({group: event.target.value, metric: ""});
   });
   for (const kind in HIDDEN) listenToTicks(kind, () => view.hidden, draw);
-  element("controls").addEventListener("submit", event => event.preventDefault());
-  for (const kind of ["pointerover", "click"]) {
-    element("charts").addEventListener(kind, ({target}) => {
-      const dot = target.closest?.(".run");
-      if (dot) choose(dots.indexOf(dot));
-    });
-  }
-  element("charts").addEventListener("keydown", event => {
-    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
-    const last = dots.length - 1;
-    const to = {Home: 0, End: last}[event.key] ?? (step && Math.min(Math.max(chosen + step, 0), last));
-    if (to === undefined || !dots.length) return;
-    event.preventDefault();
-    choose(to).scrollIntoView({block: "nearest", inline: "nearest"});
-  });
-  addEventListener("hashchange", () => { readView(); draw(); });
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(one => { one.open = true; }));
+  const placeAt = node => {
+    const dot = node.closest?.(".run");
+    return dot ? dots.indexOf(dot) : undefined;
+  };
+  listenToChoice(element("charts"), {at: placeAt, count: () => dots.length, chosen: () => chosen, choose});
+  listenToPage(() => { readView(); draw(); });
   readView();
   draw();
 })();

@@ -18,12 +18,8 @@
   let view;
 
   function readView() {
-    const query = new URLSearchParams(location.hash.slice(1));
-    view = {};
-    for (const key in DEFAULTS) view[key] = query.get(key) ?? DEFAULTS[key];
+    view = viewOfURL(DEFAULTS, HIDDEN);
     if (!runs.some(run => run.bench === view.bench)) view.bench = DEFAULTS.bench;
-    view.hidden = {};
-    for (const kind in HIDDEN) view.hidden[kind] = new Set(query.getAll(HIDDEN[kind]));
     // A view that says nothing of runs begins with those that have the first one's cases: the same of two Rubies, say.
     if (!view.hidden.runs.size && !view.runs) hideOtherRuns();
   }
@@ -445,9 +441,7 @@
       doubts.textContent = run.doubts.length ? `The doctor's verdict: ${run.doubts.join("; ")}.`
         : "The doctor's verdict: nothing that makes this machine unfit to measure on.";
       if (run.doubts.length) doubts.className = "doubts";
-      const facts = document.createElement("ul");
-      facts.append(...run.facts.map(fact => Object.assign(document.createElement("li"), {textContent: fact})));
-      details.append(summary, doubts, facts);
+      details.append(summary, doubts, listOf(run.facts));
       details.open = list.length === 1;
       return details;
     });
@@ -513,7 +507,6 @@
     draw();
   });
   for (const kind in HIDDEN) listenToTicks(kind, () => view.hidden, () => change(kind === "runs" ? {runs: "1"} : {}));
-  element("controls").addEventListener("submit", event => event.preventDefault());
   element("table").tHead.addEventListener("click", ({target}) => {
     const column = target.dataset.column;
     if (!column) return;
@@ -524,23 +517,12 @@
   element("copy-markdown").addEventListener("click", () => copy(asMarkdown(), "the table as Markdown"));
   element("copy-link").addEventListener("click", () => copy(location.href, "a link to this view"));
 
-  const barAt = node => node.closest?.("[data-index]");
-  for (const kind of ["pointerover", "click"]) {
-    element("chart").addEventListener(kind, ({target}) => {
-      if (barAt(target)) choose(Number(barAt(target).dataset.index));
-    });
-  }
-  element("chart").addEventListener("keydown", event => {
-    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
-    const last = bars.length - 1;
-    const to = {Home: 0, End: last}[event.key] ?? (step && Math.min(Math.max(chosen + step, 0), last));
-    if (to === undefined || !bars.length) return;
-    event.preventDefault();
-    choose(to)?.scrollIntoView({block: "nearest", inline: "nearest"});
-  });
-
-  addEventListener("hashchange", () => { readView(); draw(); });
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(one => { one.open = true; }));
+  const placeAt = node => {
+    const bar = node.closest?.("[data-index]");
+    return bar ? Number(bar.dataset.index) : undefined;
+  };
+  listenToChoice(element("chart"), {at: placeAt, count: () => bars.length, chosen: () => chosen, choose});
+  listenToPage(() => { readView(); draw(); });
   let width = 0;
   new ResizeObserver(() => {
     if (element("chart").clientWidth === width) return;
