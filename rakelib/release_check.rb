@@ -9,7 +9,7 @@ class ReleaseCheck
   PLACEHOLDER = %r{(?:https?://|[\w.+-]+@)heddle\.example[\w./-]*}
   # What no file of the tree can hold, with its place.
   ELSEWHERE = {
-    "rubygems.org, trusted publishers of the gems heddle, heddle-odbc and heddle-lab" =>
+    "the registry, trusted publishers of the gems heddle, heddle-odbc and heddle-lab" =>
       "the repository, its workflow release.yml and its environment release (pending ones before the first release)",
     "the repository's settings, environments" =>
       "release, with those who approve its use, and github-pages; tags v* may use both, and no branch the first. " \

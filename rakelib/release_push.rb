@@ -14,8 +14,8 @@ class ReleasePush
   private_constant :SIGN
 
   # @param paths [Array<String>] in the order in which they are to appear
-  # @param registry [String]
-  def initialize(paths, registry: "https://rubygems.org")
+  # @param registry [String] by default the one to which `gem push` is set
+  def initialize(paths, registry: Gem.host)
     @paths = paths
     @registry = registry
   end
