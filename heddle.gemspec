@@ -24,10 +24,12 @@ Gem::Specification.new do |spec|
   }
 
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.{rb,lua,rake}", "ext/**/*.{c,h,rb}", "ext/**/depend", "sig/**/*.{rbs,yaml}", "guides/*.md",
+    Dir["lib/**/*.{rb,lua,rake}", "ext/**/*.{c,h,rb}", "ext/**/depend", "exe/*", "sig/**/*.{rbs,yaml}", "guides/*.md",
       "context/*", "llms.txt", "doc/{limits,ruby,compatibility}.md", "doc/adr/*.md", "LICENSE", "README.md",
       "CHANGELOG.md", "SECURITY.md", ".yardopts"].sort
   end
+  spec.bindir = "exe"
+  spec.executables = ["heddle"]
   spec.extensions = ["ext/heddle/extconf.rb"]
   spec.require_paths = ["lib"]
 end

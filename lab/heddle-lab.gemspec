@@ -15,10 +15,8 @@ Gem::Specification.new do |spec|
   spec.required_ruby_version = ">= 3.1.2"
 
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.{rb,go,py,js,css,html}", "exe/*", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE", "README.md"].sort
+    Dir["lib/**/*.{rb,go,py,js,css,html}", "ext/**/*.{c,h,rb}", "ext/**/Makefile", "LICENSE", "README.md"].sort
   end
-  spec.bindir = "exe"
-  spec.executables = ["heddle"]
   spec.require_paths = ["lib"]
   spec.homepage = "https://heddle.example"
   spec.metadata = {

@@ -9,15 +9,15 @@ class Architecture
   # From the bottom up; layers of one row do not include each other. "" is ext/heddle itself.
   ROWS = [
     ["", "wire/http", "wire/memcached", "wire/mysql", "wire/postgresql"],
-    ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"], ["stream"],
+    ["os"], ["cancel"], ["loop"], ["scope"], ["task"], ["sync", "resolver"], ["scheduler"], ["insight"], ["stream"],
     ["net_http", "memcached", "db", "simulation"],
     ["db/mysql", "db/postgresql", "db/sqlite"]
   ].freeze
   # Tables of functions by which a layer calls layers above it, with the layer that has the struct. Each is a way up
   # that includes do not show, so there are few, each for a reason that its header gives.
   TABLES = {
-    "scope_exit" => "cancel", "owner_functions" => "loop", "simulated_connects" => "os", "resource_kind" => "sync",
-    "db_operations" => "db"
+    "scope_exit" => "cancel", "owner_functions" => "loop", "turn_watcher" => "loop", "simulated_connects" => "os",
+    "resource_kind" => "sync", "db_operations" => "db"
   }.freeze
   GROUND = "ext/heddle"
   # A function that other files can call, at its definition.

@@ -23,6 +23,7 @@ class Context
     "executors_and_limits" => "concurrent-ruby's work as tasks, semaphores and pools, limits for all processes",
     "streams" => "sockets with deadlines, for clients of your own",
     "simulation" => "unmodified code in a world with a virtual clock and a bad network, by a seed",
+    "what_is_it_doing" => "heddle ps, tree, top and why; what kept a loop; metrics; traces",
     "measuring" => "the benches, the load server, the proxy",
     "coming_from_async" => "Async's tasks and libraries on Heddle's loop",
     "how_it_works" => "the layers, and the way of a read through them",

@@ -6,7 +6,7 @@ require "mkmf"
 
 # The layers, each a folder of sources. CONTRIBUTING.md draws which layer may use which.
 LAYERS = [
-  ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "stream", "wire/http",
+  ".", "os", "cancel", "loop", "scope", "task", "sync", "resolver", "scheduler", "insight", "stream", "wire/http",
   "wire/memcached", "wire/mysql", "wire/postgresql", "net_http", "memcached", "db", "db/mysql", "db/postgresql",
   "db/sqlite", "simulation"
 ].freeze
@@ -71,11 +71,14 @@ LINUX = {
   "SENDFILE" => [%w[stddef.h sys/types.h sys/sendfile.h], "sendfile(0, 0, NULL, 1)"],
   "COARSE_CLOCK" => ["time.h", "struct timespec now; clock_gettime(CLOCK_MONOTONIC_COARSE, &now)"],
   "CONDITION_CLOCK" => [%w[pthread.h time.h], "pthread_condattr_setclock(0, CLOCK_MONOTONIC)"],
+  "THREAD_SIGNALS" => [%w[link.h sys/syscall.h unistd.h], "syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), 0)"],
+  "PEER_CREDENTIALS" => ["sys/socket.h", "struct ucred peer; getsockopt(0, SOL_SOCKET, SO_PEERCRED, &peer, 0)"],
   "ST_MTIM" => ["sys/stat.h", "struct stat file; file.st_mtim.tv_nsec = 0"],
   # Elsewhere MADV_DONTNEED is a hint that frees nothing, and nothing populates pages.
   "LINUX_MADVISE" => ["sys/mman.h", "\n#ifndef __linux__\n#error\n#endif\nmadvise(0, 0, MADV_DONTNEED)"]
 }.freeze
 MACOS = {
+  "GETPEEREID" => ["unistd.h", "uid_t user; gid_t group; getpeereid(0, &user, &group)"],
   "RELATIVE_CONDITIONS" => [%w[pthread.h time.h], "pthread_cond_timedwait_relative_np(0, 0, 0)"],
   "ST_MTIMESPEC" => ["sys/stat.h", "struct stat file; file.st_mtimespec.tv_nsec = 0"]
 }.freeze

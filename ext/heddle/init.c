@@ -7,15 +7,16 @@
 // before the files that define methods in it (Task, the stream). Nothing else calls them: no header declares them.
 // clang-format off
 #define EACH(function) \
-    function(fork) function(main_ractor) function(gvl) function(scope) function(scope_error) function(scope_fiber) \
-    function(other_scheduler_scope) function(background_thread) function(thread_scope) function(deadline_methods) \
-    function(timeout) function(callers) function(pending_wakeup) function(deferred) function(trap_handlers) \
-    function(reacquire) function(scheduler) function(external_tasks) function(worker_fiber) function(current) \
-    function(task_end) function(task_run) function(task_class) function(run) function(event_count) function(semaphore) \
-    function(resource_pool) function(process) function(other_scheduler) function(names) function(socket_object) \
-    function(connect_filter) function(connect) function(socket_guard) function(busy_wait) function(stream) \
-    function(net_http) function(memcached) function(row_hashes) function(db) function(multiplexer) \
-    function(shared_statement) function(mysql) function(postgresql) function(sqlite) function(simulation)
+    function(fork) function(thread_label) function(main_ractor) function(gvl) function(scope) function(scope_error) \
+    function(scope_fiber) function(other_scheduler_scope) function(background_thread) function(thread_scope) \
+    function(deadline_methods) function(timeout) function(callers) function(pending_wakeup) function(deferred) \
+    function(trap_handlers) function(reacquire) function(scheduler) function(external_tasks) function(worker_fiber) \
+    function(current) function(task_end) function(task_run) function(task_class) function(run) function(event_count) \
+    function(pools) function(semaphore) function(resource_pool) function(process) function(metrics) function(trace) \
+    function(stalls) function(other_scheduler) function(names) function(socket_object) function(connect_filter) \
+    function(connect) function(socket_guard) function(busy_wait) function(stream) function(net_http) \
+    function(memcached) function(row_hashes) function(db) function(multiplexer) function(shared_statement) \
+    function(mysql) function(postgresql) function(sqlite) function(simulation) function(insight)
 // clang-format on
 
 #define DECLARE(name) void Init_heddle_##name(void);

@@ -48,6 +48,10 @@ static inline bool shim_close_began(VALUE io)
 // crash. # RUBY_VERSION >= 4.0
 #define SHIM_TRAP_BREAKS_CLOSE (RUBY_API_VERSION_CODE >= 30200 && RUBY_API_VERSION_CODE < 40000)
 
+// Whether other Ractors that collect garbage damage an ObjectSpace::WeakMap, whose keys may include objects that are
+// about to be swept. # RUBY_VERSION >= 3.3
+#define SHIM_WEAK_MAPS_BREAK (RUBY_API_VERSION_CODE < 30300)
+
 // IO#autoclose? (whether IO#close closes the descriptor of an open IO) and IO#autoclose=, also for a frozen IO. Needed
 // where IOClose is. # RUBY_VERSION >= 4.1: unknown
 static inline bool shim_autoclose(VALUE io)
@@ -269,6 +273,16 @@ static inline bool shim_postpone(void (*function)(void *))
     if (job == POSTPONED_JOB_HANDLE_INVALID) return false;
     rb_postponed_job_trigger(job);
     return true;
+#endif
+}
+
+// The same from a native thread that Ruby does not know. # RUBY_VERSION < 3.3: does nothing
+static inline void shim_postpone_from_outside(void (*function)(void *))
+{
+#if RUBY_API_VERSION_CODE < 30300
+    (void)function;
+#else
+    shim_postpone(function);
 #endif
 }
 

@@ -51,6 +51,7 @@ module Heddle
     # @param queue [Integer] the most blocks in the queue, before {#spawn} waits
     # @param name [String, nil] the start of its tasks' names
     def initialize(size = 50, queue: size, name: nil)
+      Pools.add(self)
       @size = count("size", size, 1)
       @queue_limit = count("queue", queue, 0)
       @name = name
@@ -147,6 +148,13 @@ module Heddle
       name = " #{@name.inspect}" if @name
       closed = ", closed" if @closed
       "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{@queue.size} queued#{closed}>"
+    end
+
+    # @api private
+    # @return [Array(Integer, Integer, Integer)] the size, how many blocks run, and how many are queued
+    def use
+      here = @running && @forks == Heddle.forks
+      [@size || 0, here ? @running.size : 0, here ? @queue.size : 0]
     end
 
     # Accepts a block when there is room and earlier callers have had their turn.

@@ -35,6 +35,14 @@ module Heddle
         ActiveSupport::Notifications.publish_event(Event.new(NAME, ended - event.seconds, ended, id, payload(event)))
       end
 
+      # A report of {Heddle.watch_stalls}.
+      def publish_stall(stall)
+        ended = stall.ended_at.to_f
+        id = ActiveSupport::Notifications.instrumenter.id
+        event = Event.new("stall.heddle", ended - stall.seconds, ended, id, {stall: stall})
+        ActiveSupport::Notifications.publish_event(event)
+      end
+
       private
 
       def payload(event)

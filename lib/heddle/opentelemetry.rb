@@ -20,6 +20,24 @@ module Heddle
         proc { |*arguments| ::OpenTelemetry::Context.with_current(context) { block.call(*arguments) } }
       end
 
+      # Hands the numbers of {Heddle.metrics} to the readers of a provider, also to those that it gets later, each time
+      # that they collect. Has Heddle measure times ({Heddle.measure_times=}). Call it once
+      # `OpenTelemetry::SDK.configure` is over; calling it again is harmless.
+      #
+      #   require "heddle/opentelemetry"
+      #   Heddle::OpenTelemetrySupport.export_metrics
+      #
+      # @param provider [OpenTelemetry::SDK::Metrics::MeterProvider]
+      # @return [nil]
+      # @raise [LoadError] without the gem opentelemetry-metrics-sdk
+      # @raise [ArgumentError] for a provider without readers
+      def export_metrics(provider = nil)
+        RequiredGem.load("opentelemetry-metrics-sdk", "heddle/opentelemetry", "opentelemetry-metrics-sdk")
+        require_relative "opentelemetry/metrics"
+        Metrics.export(provider || ::OpenTelemetry.meter_provider)
+        nil
+      end
+
       alias_method :continued, :inherited
       alias_method :offloaded, :inherited
     end

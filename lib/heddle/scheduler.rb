@@ -10,9 +10,18 @@ require_relative "core/ruby_fixes"
 require_relative "resolver/connect_filter"
 require_relative "core/after_fork"
 require_relative "core/dump"
+require_relative "core/insight"
 require_relative "core/loading"
 
 Heddle::AfterFork.register do
   Heddle::Scheduler.discard_parents
   Heddle.keep_deadlines # the helper thread for the deadlines of plain threads is the parent's
+end
+
+if ENV["HEDDLE_INSIGHT"] == "1"
+  begin
+    Heddle.insight
+  rescue SystemCallError, Heddle::Insight::Insecure => error # nobody else may keep the program from starting
+    warn "heddle: heddle ps cannot look into process #{Process.pid}: #{error.message}"
+  end
 end

@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "heddle"
+require "heddle/insight/folder"
 require "heddle/lab"
 
 # What README.md and the guides say of commands, figures, errors and options is true, and their links lead

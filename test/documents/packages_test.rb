@@ -13,11 +13,11 @@ class PackagesTest < Minitest::Test
 
   # Without dependencies: its gems with compiled code need no compiler where one of those would (doc/adr/0058).
   def test_heddle
-    assert_packed "heddle.gemspec", %w[lib ext sig guides], []
+    assert_packed "heddle.gemspec", %w[lib ext exe sig guides], []
   end
 
   def test_heddle_lab
-    assert_packed "lab/heddle-lab.gemspec", %w[lab/lib lab/ext lab/exe], %w[heddle]
+    assert_packed "lab/heddle-lab.gemspec", %w[lab/lib lab/ext], %w[heddle]
   end
 
   def test_heddle_odbc

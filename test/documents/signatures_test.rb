@@ -16,16 +16,19 @@ class SignaturesTest < Minitest::Test
     .keep_deadlines .refuse_late .deadline_of_call .scoped? .unlimited_shield .background_thread .settle_thread
     .hold_signals Memcached.key_fits? Stream#tls Task#enlist Task#interrupt Task#start Task#started? Task#withdraw
     Task.interrupt_at_hang_up Task.prepare Scheduler.retire_if .forks
-    Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
+    Metrics.read Scheduler.root_fiber_begin Scheduler.root_fiber_end Scheduler.end_child
     ResourcePool#take_back DB::Pool#take_back Scheduler.discard_parents Scheduler.open Task.withdrawals Scheduler.equip
     ConnectFilter.in_force ConnectFilter.nested ConnectFilter.keep ConnectFilter.within ConnectFilter.process
-    ConnectFilter.process= ConnectFilter.time_over?].freeze
+    ConnectFilter.process= ConnectFilter.time_over? Pools Semaphore#holders ResourcePool#holders DB::Pool#holders
+    DB::Connection#running Task#blocker FiberPool#use Insight.add Insight.add_details Insight.give_way Insight.listen
+    Insight.listens? Insight.loop_number Insight.measured Insight.record= Insight.running Insight.serve
+    Insight.stop_listening].freeze
 
   def setup
     require "rbs"
     %w[doctor timeout net_http neverblock blocking_operations active_record executor limit
       memcached db/postgresql db/sqlite rack/deadline deadline_header puma sidekiq active_job
-      simulation].each { |name| require "heddle/#{name}" }
+      simulation opentelemetry prometheus insight/folder].each { |name| require "heddle/#{name}" }
   end
 
   def test_every_public_method_has_a_signature

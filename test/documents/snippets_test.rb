@@ -49,7 +49,9 @@ class SnippetsTest < Minitest::Test
     "databases: ODBC 1" => %w[heddle-odbc],
     "databases: Sequel on Heddle's own clients 1" => %w[sequel sqlite3],
     "databases: Sequel on other gems 1" => %w[sequel],
-    "databases: SQLite 1" => %w[sqlite3]
+    "databases: SQLite 1" => %w[sqlite3],
+    "what_is_it_doing: Prometheus 1" => %w[prometheus-client],
+    "what_is_it_doing: OpenTelemetry 1" => %w[opentelemetry-metrics-sdk]
   }.freeze
   FOLDERS = {"heddle-odbc" => "#{ROOT}/odbc/lib", "heddle-lab" => "#{ROOT}/lab/lib"}.freeze # of gems of this checkout
 
@@ -118,7 +120,7 @@ class SnippetsTest < Minitest::Test
     "getting_started: Call code that blocks 1" =>
       Reader.new(%(require "heddle"; require "tempfile"; path = Tempfile.create.path), "", ""),
     "getting_started: See what tasks wait for 1" =>
-      Reader.new(%(require "heddle"), "", /2 tasks on .*sleeper.* waits for /m),
+      Reader.new(%(require "heddle"), "", /2 tasks on .*waits for.*"sleeper"/m),
     "getting_started: In a Rails app 1" =>
       Reader.new(<<~RUBY, "p Rails.config.heddle.to_a", "[true, true, 10]\n"),
         def gem(*, **) = nil
@@ -129,6 +131,7 @@ class SnippetsTest < Minitest::Test
           def configure(&block) = instance_exec(&block)
         end.new
       RUBY
+    "what_is_it_doing: Which task waits for what? 1" => Reader.new("", "", ""),
     "deadlines_and_cancellation: Deadlines 1" => Reader.new(ONE_PAGE, "", "", 1),
     "deadlines_and_cancellation: Clean-up 1" => Reader.new(<<~RUBY, "p cache.get(key)", "42\n"),
       require "heddle"
@@ -274,10 +277,25 @@ class SnippetsTest < Minitest::Test
       Dir.chdir(folder = Dir.mktmpdir)
       at_exit { FileUtils.rm_rf(folder) }
     RUBY
+    "what_is_it_doing: How much, and when? 1" =>
+      Reader.new("", "", /\A\{\{\} ?=> ?4\}\nheddle\.tasks\.started \(counter, \{task\}\): Tasks that were started\n/),
+    "what_is_it_doing: Prometheus 1" =>
+      Reader.new("", "p Prometheus::Client.registry.exist?(:heddle_loop_lag_seconds)", "true\n"),
+    "what_is_it_doing: OpenTelemetry 1" => Reader.new(%w[TRACES METRICS LOGS]
+      .map { |kind| %(ENV["OTEL_#{kind}_EXPORTER"] = "none") }.join("\n"), <<~RUBY, "true\n"),
+        OpenTelemetry.meter_provider.add_metric_reader(reader = OpenTelemetry::SDK::Metrics::Export::MetricReader.new)
+        p reader.collect.any? { |data| data.name == "heddle.loop.lag" }
+      RUBY
+    "what_is_it_doing: A trace 1" => Reader.new("", <<~RUBY, "true\n"),
+      require "json"
+      p JSON.parse(File.read("trace.json")).any? { |event| event["name"] == "worker" }
+    RUBY
     "streams: Streams 1" => Reader.new("", "p stream.closed?", /\AVERSION \d.*\ntrue\ntrue\n\z/m),
     "measuring: HTTP clients 1" => Reader.new(%(require "heddle/lab"\nrequire "heddle/lab/workload/http"),
       'p Heddle::Lab::Workload::HTTP::Client.fetch("my_client")', "MyClient\n"),
     "measuring: The GVL 1" => Reader.new("", "p Heddle.spin_before_release?", /\A\[:.*\]\nfalse\n\z/),
+    "what_is_it_doing: What blocked it? 1" => Reader.new("", "", /C code held the GVL, task \d+ "upload 7".*Digest/m),
+    "what_is_it_doing: What blocked it? 2" => Reader.new("", "p watch.stopped?", "true\n"),
     "how_it_works: Fibers are reused 1" => Reader.new("", "", ""),
     "upgrading_and_versions: Versions 1" => Reader.new("", "", /\A\d+\.\d+\.\d+\n\z/),
     "databases: Decimals 1" => Reader.new("def gem(*, **) = nil", "", ""),

@@ -227,6 +227,26 @@ class SideBySideTest < Minitest::Test
   end
 
   # In other Ractors Timeout stays Ruby's own, which not every version of it can do.
+  # Their methods refuse to run there, but not Class#allocate.
+  def test_ractors_allocate_semaphores
+    out = assert_child(<<~RUBY)
+      Warning[:experimental] = false
+      permits = -> { Heddle.metrics["heddle.pool.permits"].values.fetch({pool: "Heddle::Semaphore"}, 0) }
+      before = permits.call
+      ractors = 4.times.map do
+        Ractor.new do
+          20_000.times { Heddle::Semaphore.allocate }
+          GC.start
+          1
+        end
+      end
+      ractors.each { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+      GC.start
+      print permits.call - before
+    RUBY
+    assert_equal "0", out
+  end
+
   def test_timeouts_in_another_ractor
     script = <<~RUBY
       Warning[:experimental] = false

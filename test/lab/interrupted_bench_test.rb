@@ -10,7 +10,7 @@ require "lab/trial_bench"
 
 # Ctrl-C ends a run, and loses no round: the report tells what was measured, and --resume measures the rest.
 class InterruptedBenchTest < Minitest::Test
-  EXE = File.expand_path("../../lab/exe/heddle", __dir__)
+  EXE = File.expand_path("../../exe/heddle", __dir__)
   ASKED = %w[bench delay --requests 10 --delays 0,5 --models threads,threads:5 --seed 4 --name trial --rounds].freeze
 
   # Raises Interrupt as its cell begins, as a terminal's Ctrl-C may.

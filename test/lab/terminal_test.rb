@@ -9,7 +9,7 @@ require "heddle/lab"
 
 # What the `heddle` command says on terminals of any size, on none, and of wrong command lines and places.
 class LabTerminalTest < Minitest::Test
-  EXE = File.expand_path("../../lab/exe/heddle", __dir__)
+  EXE = File.expand_path("../../exe/heddle", __dir__)
   HELP = [[], %w[bench], %w[bench list], %w[bench http], %w[bench delay], %w[bench doctor], %w[bench draw], %w[report],
     %w[compare], %w[serve]].freeze
   QUICK = %w[bench delay --requests 5 --delays 0 --models threads --no-twins].freeze

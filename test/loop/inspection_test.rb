@@ -14,7 +14,7 @@ class InspectionTest < Minitest::Test
   WAITS = {
     "the end of a sleep" => ->(_) { sleep },
     "a Thread::Queue" => ->(_) { Thread::Queue.new.pop },
-    "a Heddle::Task" => ->(_) { Heddle.spawn { sleep }.value },
+    "the end of task " => ->(_) { Heddle.spawn { sleep }.value },
     "descriptor %d to be readable" => ->(io) { io.wait_readable },
     "descriptor %d to be writable" => ->(io) { fill(io) && io.wait_writable },
     "descriptor %d to be readable or writable" => ->(io) { fill(io) && io.wait(IO::READABLE | IO::WRITABLE, nil) },
@@ -37,12 +37,13 @@ class InspectionTest < Minitest::Test
     end
     WAITS.keys.zip(pairs).each_with_index do |(words, (io, _)), index|
       assert_match(
-        /"waiter #{index}" waiting> waits for #{Regexp.escape(format(words, io.fileno))}, for \d\.\d{3} s\n    from \S/,
+        /^  \d+ +waiting +\d+\.\d+ m?s +"waiter #{index}" +#{Regexp.escape(format(words, io.fileno))}.*\n    from \S/,
         text
       )
     end
     # The block's own task, which writes the dump, and the one that waiter 2 waits for.
-    assert_match(/\Aprocess #{Process.pid}, main thread: #{WAITS.size + 2} tasks on #<Heddle::Scheduler/, text)
+    all = "#{WAITS.size + 2} tasks"
+    assert_match(/\Aprocess #{Process.pid}: #{all}\nmain thread: #{all} on \w+$/, text)
   ensure
     pairs.flatten.each(&:close)
   end
@@ -90,7 +91,7 @@ class InspectionTest < Minitest::Test
     RUBY
     assert_predicate outcome.status, :success?
     assert_equal %w[DEFAULT ready continued], outcome.out.lines(chomp: true)
-    assert_match(/"reader" waiting> waits for descriptor \d+ to be readable/, outcome.err)
+    assert_match(/ "reader" +descriptor \d+ to be readable$/, outcome.err)
   end
 
   def test_the_dump_shows_the_loops_of_other_threads_and_the_pools
@@ -105,8 +106,8 @@ class InspectionTest < Minitest::Test
     end
     thread.name = "worker 7"
     ready.pop
-    text = wait_until(what: "the other loop's tasks") { (text = dumped).include?('"elsewhere" waiting>') && text }
-    assert_match(/^process #{Process.pid}, thread worker 7: 3 tasks on #<Heddle::Scheduler/, text)
+    text = wait_until(what: "the other loop's tasks") { (text = dumped).match?(/waiting .* "elsewhere"/) && text }
+    assert_match(/^thread worker 7: 3 tasks on \w+$/, text)
     assert_match(/^#<Heddle::FiberPool "shown" 1 of 3 running, 0 queued>$/, text)
     refute_match(/main thread/, text)
     both = Heddle.run { dumped }
@@ -116,9 +117,14 @@ class InspectionTest < Minitest::Test
   end
 
   def test_the_dump_shows_a_pool_whose_new_has_raised
-    pools = [Heddle::FiberPool, Heddle::ResourcePool, Heddle::Semaphore].map(&:allocate) # what is left of one
+    pools = [Heddle::ResourcePool, Heddle::Semaphore].map(&:allocate) # what is left of one
+    begin
+      Heddle::FiberPool.new(0)
+    rescue ArgumentError
+      nil
+    end
     assert_includes Heddle.run { dumped }, "#<Heddle::FiberPool that has not begun>"
-    assert_equal 3, pools.map(&:inspect).size
+    assert_equal 2, pools.map(&:inspect).size
   end
 
   def test_the_dump_shows_peers_and_deadlines
@@ -135,9 +141,9 @@ class InspectionTest < Minitest::Test
       dumped.tap { [*tasks, bound].each(&:cancel) }
     end
     address = Regexp.escape("127.0.0.1:#{server.addr[1]}")
-    waits = /waits for descriptor \d+ \(#{address}\) to be readable, for \d\.\d{3} s, deadline in \d\d\.\d{3} s$/
+    waits = /^  \d+ +waiting +\d+\.\d+ m?s +\d\d\.\d s +descriptor \d+ \(#{address}\) to be readable$/
     assert_match(waits, text)
-    assert_match(/waits for descriptor \d+ \(#{Regexp.escape(path)}\) to be readable/, text)
+    assert_match(/ descriptor \d+ \(#{Regexp.escape(path)}\) to be readable$/, text)
   ensure
     [server, local, *clients].compact.each(&:close)
     FileUtils.rm_rf(File.dirname(path)) if path
@@ -149,7 +155,7 @@ class InspectionTest < Minitest::Test
       Heddle.dump_on("USR2", $stdout)
       Thread.new { Heddle.run { Process.kill(:USR2, $$) && sleep(0.001) until $restarted } }.join
     RUBY
-    assert_match(/\Aprocess \d+, thread .*: 1 task on .*\nrestarted by #{Signal.list["USR2"]}\n\z/m, out)
+    assert_match(/\Aprocess \d+: 1 task\nthread .*: 1 task on .*\n.*restarted by #{Signal.list["USR2"]}\n\z/m, out)
   end
 
   def test_without_a_loop_there_is_nothing_to_dump

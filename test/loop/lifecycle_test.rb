@@ -55,7 +55,7 @@ class LifecycleTest < Minitest::Test
         7
       end
       assert_equal ["worker", :waiting, false], [task.name, task.status, task.ended?]
-      assert_match(/\A#<Heddle::Task:0x\h+ "worker" waiting>\z/, task.inspect)
+      assert_match(/\A#<Heddle::Task \d+ "worker" waiting>\z/, task.inspect)
       assert_equal [7, :completed, true, nil], [task.value, task.status, task.ended?, task.error]
       assert_nil Heddle.spawn {}.name
     end
@@ -174,7 +174,7 @@ class LifecycleTest < Minitest::Test
       _, said, = Open3.capture3(environment, RbConfig.ruby, "--disable=gems", *folders, path)
       said.force_encoding(Encoding::UTF_8)
       assert_match(/nobody waits for:\n#{folder}.*größer/, said)
-      assert_match(/waits for the end of a sleep.*\n    from #{path}:4/, said)
+      assert_match(/ the end of a sleep.*\n    from #{path}:4/, said)
     end
   end
 

@@ -44,6 +44,7 @@ struct scope {
     uint8_t kind;
     bool expired;
     bool sending;                  // the helper is inside Thread#raise
+    bool missed;                   // that its thread computes beyond the deadline was reported
     bool inherited;                // inherited: it bound the task from its start
     bool bequeathed;               // a task has inherited it
     bool other_fiber;              // opened in a fiber other than its chain's, see scope_fiber.c

@@ -1,4 +1,6 @@
 #include "db/connection.h"
+#include "loop/measuring.h"
+#include "sync/pools.h"
 
 #include "os/deadline.h"
 #include "references.h"
@@ -47,6 +49,8 @@ struct connection {
     VALUE frames;  // Array of the open transactions, which Ruby code fills
     VALUE holder;  // the task, fiber or thread that has begun them; nil
     VALUE failure; // why the transaction can only be rolled back; nil
+    VALUE runs;    // the text or statement of the exchange, while the process keeps records; nil
+    uint64_t runner; // … and the number of the task that runs it
     int64_t span;  // nanoseconds that each call of the driver may take
     enum connection_state state;
     enum caching caching;
@@ -63,6 +67,7 @@ static void connection_references(void *pointer, reference_function *each)
     each(&connection->frames);
     each(&connection->holder);
     each(&connection->failure);
+    each(&connection->runs);
 }
 
 REFERENCES(connection)
@@ -92,8 +97,9 @@ static VALUE connection_allocate(VALUE klass)
     struct connection *connection;
     VALUE self = TypedData_Make_Struct(klass, struct connection, &connection_type, connection);
     connection->driver = connection->native = connection->cache = connection->frames = Qnil;
-    connection->holder = connection->failure = Qnil;
+    connection->holder = connection->failure = connection->runs = Qnil;
     connection->span = DEADLINE_NEVER;
+    pools_add(self);
     return self;
 }
 
@@ -236,6 +242,7 @@ static VALUE let_next(VALUE argument)
 {
     struct connection *connection = ((struct connection_exchange *)argument)->connection;
     if (connection->state == IN_EXCHANGE) connection->state = IDLE;
+    connection->runs = Qnil;
     return Qnil;
 }
 
@@ -244,6 +251,21 @@ static VALUE db_end_exchange(VALUE argument)
 {
     if (((struct connection_exchange *)argument)->complete) return let_next(argument);
     return rb_ensure(tell_connection, argument, let_next, argument);
+}
+
+// For reports.
+static void note_run(const struct connection_exchange *exchange)
+{
+    const struct task *task = task_current();
+    exchange->connection->runner = task ? task->owner.number : 0;
+    RB_OBJ_WRITE(exchange->self, &exchange->connection->runs, exchange->arguments[0]);
+}
+
+/* @api private connection.running -> [Integer, String or Statement] or nil: the task's number, and what it runs */
+static VALUE connection_running(VALUE self)
+{
+    const struct connection *connection = connection_of(self);
+    return NIL_P(connection->runs) ? Qnil : rb_assoc_new(ULL2NUM(connection->runner), connection->runs);
 }
 
 // In a child of fork the holder is in the parent process: the driver refuses to do anything, and says why. Both are
@@ -256,6 +278,7 @@ static VALUE run_exchange(struct connection_exchange *exchange)
     if (!forked && (connection->state != IDLE || connection->returned || !NIL_P(connection->holder)))
         check_caller(connection);
     connection->state = IN_EXCHANGE;
+    if (measuring_bits() & MEASURE_RECORDS) note_run(exchange);
     exchange->late = deadline_in(connection->span);
     VALUE value = rb_ensure(exchange_body, (VALUE)exchange, db_end_exchange, (VALUE)exchange);
     RB_GC_GUARD(exchange->self);
@@ -536,6 +559,7 @@ void db_connection_define(VALUE db)
     rb_define_private_method(connection, "check_transaction", check_transaction, 2);
     rb_define_private_method(connection, "checked", db_connection_checked, 2);
     rb_define_private_method(connection, "record_state", record_state, 0);
+    rb_define_method(connection, "running", connection_running, 0);
     rb_define_private_method(connection, "busy?", busy_p, 0);
     rb_define_private_method(connection, "reserve", db_reserve, 0);
     rb_define_private_method(connection, "unreserve", connection_unreserve, 0);

@@ -33,6 +33,7 @@ static void unlist_loop(struct loop *loop)
     for (struct loop **link = &live_loops; *link; link = &(*link)->next_live) {
         if (*link != loop) continue;
         *link = loop->next_live;
+        if (loop->fork_count == fork_count()) measuring_leave(loop);
         return;
     }
 }
@@ -84,6 +85,7 @@ static void close_kernel_side(struct loop *loop, bool forked)
 static void discard_parents_side(struct loop *loop)
 {
     unlist_loop(loop);
+    measuring_discard(loop);
     poller_discard(&loop->poller);
     // Tables are not freed: records of the parent's fibers point into them.
     memset(&loop->timers, 0, sizeof(loop->timers));
@@ -121,6 +123,7 @@ void loop_enter(struct loop *loop)
     loop->thread = rb_thread_current();
     loop->last_poll = deadline_now();
     list_loop(loop);
+    measuring_enter(loop); // a trace must find in the list each loop that writes into it
 }
 
 void loop_close(struct loop *loop)
@@ -164,6 +167,7 @@ void loop_free(struct loop *loop)
     fiber_index_free(&loop->blocked);
     fiber_index_free(&loop->parked);
     fiber_index_free(&loop->running);
+    measuring_free(loop);
     xfree(loop->scratch);
     xfree(loop->long_scratch);
     loop->scratch = loop->long_scratch = NULL;

@@ -7,7 +7,9 @@
 #define HEDDLE_LOOP_LOOP_H
 
 #include "loop/fiber_index.h"
+#include "loop/measuring.h"
 #include "loop/poller.h"
+#include "loop/records.h"
 
 // What the loop asks of those who know tasks.
 struct owner_functions {
@@ -21,6 +23,8 @@ struct owner_functions {
     void (*discard)(struct loop *loop);
 };
 
+enum { LOOP_ENDS = 4 }; // ways in which a task ends, see enum task_status
+
 struct loop_statistics {
     uint64_t switches;          // transfers to another fiber
     uint64_t polls;             // polls of the kernel, of which …
@@ -31,8 +35,9 @@ struct loop_statistics {
     uint64_t spawned;           // tasks started
     uint64_t reused;            // … of which on a fiber that had run another task before
     uint64_t retired;           // fibers that ended instead of being reused
+    uint64_t ended[LOOP_ENDS];  // tasks, by how they ended
     int64_t idle;               // nanoseconds that the loop slept
-    int64_t longest_run;        // nanoseconds that a fiber ran without parking; only while loop->measuring
+    int64_t longest_run;        // nanoseconds that a fiber ran without parking; only with MEASURE_LONGEST
 };
 
 struct loop {
@@ -87,8 +92,12 @@ struct loop {
     VALUE pending_wakeup_name; // an Integer, unique to this loop
     // The error to raise when nothing can wake any fiber, or nil; undef if it has let a fiber run.
     VALUE (*deadlock_error)(struct loop *loop);
-    bool measuring; // longest_run, which costs reading the clock at each switch
-    deadline_t run_began;
+    unsigned measuring; // bits of measuring.h; each but 0 costs readings of the clock at each switch
+    struct loop_turn turn;
+    struct loop_times *times;        // or NULL
+    struct trace_ring *trace;        // while a trace is written; or NULL
+    struct turn_record *turn_record; // while stalls are watched; or NULL
+    struct loop_record *record;      // see records.h; or NULL
     bool closed;
     bool releasing_mutex; // Mutex#sleep is about to call kernel_sleep
     struct loop_statistics statistics;

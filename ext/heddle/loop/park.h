@@ -45,4 +45,7 @@ void loop_attend(struct loop *loop, int64_t span, bool polls);
 // Waits until loop_resume names the fiber, and returns the value given there; or until loop_unblock does: nil.
 VALUE loop_await_resume(struct loop *loop);
 
+// The wait that ends when this timer of a loop is due, or NULL for a deadline's.
+const struct loop_wait *wait_of_timer(const struct timer *timer);
+
 #endif

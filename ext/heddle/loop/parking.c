@@ -18,6 +18,11 @@ static void expire_wait(struct timer *timer)
     loop_wake(wait->owner->loop, wait);
 }
 
+const struct loop_wait *wait_of_timer(const struct timer *timer)
+{
+    return timer->expire == expire_wait ? (const struct loop_wait *)timer : NULL;
+}
+
 // A wait that reacquires a Mutex does not raise what is pending: it stays pending.
 static void prepare_wait(const struct parking *parking)
 {
@@ -103,6 +108,7 @@ static VALUE park_body(VALUE argument)
     }
     if (parking->enter) {
         loop->since_poll++;
+        if (loop->measuring) measure_park(loop, wait);
         parking->enter(loop, parking->enter_argument);
     }
     switch_away(loop, wait);
@@ -156,6 +162,7 @@ static VALUE park_end(VALUE argument)
         if (parking->send) send_end(loop, parking->send, true);
         return Qnil;
     }
+    if (wait->measured && loop->measuring) measure_thrown(loop, wait);
     parking_detach(loop, wait);
     if (parking->send) send_end(loop, parking->send, false);
     parking->timed_out = wait->timed_out;

@@ -121,6 +121,9 @@ static void *poll_kernel(void *argument)
     struct poll *poll = argument;
     poll->done = true;
     poll->error = poll->poller->backend->wait(poll->poller->backend_state, poll->timeout, poll->until);
+    // Another thread may end the watch at the same time.
+    _Atomic(deadline_t) *woken = atomic_load_explicit(&poll->poller->woken, memory_order_relaxed);
+    if (woken) atomic_store(woken, deadline_now());
     return NULL;
 }
 

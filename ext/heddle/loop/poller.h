@@ -25,9 +25,10 @@ struct poller {
     struct wait_slab waits;
     struct descriptor *descriptors;
     int descriptor_capacity;
-    uint64_t system_calls;    // made to ask the backend for events
-    struct poller *next_open; // next in the list of all open pollers
-    unsigned forks;           // fork_count() when it was opened: identifies the process that it belongs to
+    uint64_t system_calls;                // made to ask the backend for events
+    struct poller *next_open;             // next in the list of all open pollers
+    unsigned forks;                       // fork_count() when it was opened: identifies the process that it belongs to
+    _Atomic(_Atomic(deadline_t) *) woken; // gets the time at which the backend's wait ended, without the GVL; or NULL
 };
 
 // ---- life

@@ -150,6 +150,7 @@ static void enter_block(struct loop *loop, void *unused)
 {
     (void)unused;
     loop->statistics.switches++;
+    if (loop->measuring) measure_start(loop);
     rb_yield_values(0);
 }
 

@@ -21,6 +21,7 @@ static void enter_new(struct loop *loop, void *argument)
 {
     const struct starting *starting = argument;
     loop->owner = starting->owner;
+    if (loop->measuring) measure_start(loop);
     switch_to(loop, starting->fiber, starting->argument);
 }
 

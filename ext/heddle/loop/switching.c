@@ -28,6 +28,7 @@ static void ready_insert(struct loop *loop, struct loop_wait *wait, struct loop_
     wait->state = WAIT_READY;
     wait_list_insert(&loop->ready, wait, before);
     loop->ready_count++;
+    if (loop->measuring) measure_ready(loop, wait);
 }
 
 void ready_push(struct loop *loop, struct loop_wait *wait)
@@ -175,6 +176,7 @@ static bool poll_kernel(struct loop *loop)
     }
     loop->statistics.polls++;
     if (loop->last_poll) note_turns(loop, now - loop->last_poll);
+    if (loop->measuring) measure_poll(loop, now, timeout > 0);
     int polled = poller_poll(&loop->poller, timeout, until);
     // In a simulation everything happens in this thread: nothing can happen any more before the next timer.
     bool stuck = polled == 0 && timeout > 0 && deadline_simulated() && !deadline_move(until);
@@ -188,6 +190,7 @@ static bool poll_kernel(struct loop *loop)
         note_cost(loop, after - now);
     }
     int found = (polled > 0 ? polled : 0) + (int)timer_expire(&loop->timers, after);
+    if (loop->measuring) measure_polled(loop, now, deadline_now(), timeout > 0);
     loop->found = found > 0;
     if (found && loop->ready.tail) note_wait(loop, (double)(after - loop->ready.tail->since));
     if (found) {
@@ -249,6 +252,7 @@ static void check_interrupts(struct loop *loop, struct loop_wait *self)
         rb_thread_check_ints();
     }
     loop->handling = before;
+    if (loop->measuring) measure_interrupted(loop);
     // Masked, or a trap handler ran: the caller looks. Only a poll or a masked interrupt ends a round of the loop:
     // after each round Async's #close stops again what is still waiting in an `ensure`.
     if (self == loop->attending && (!loop->attends_polls || masked_interrupt(loop))) loop_wake(loop, self);
@@ -280,13 +284,6 @@ static void take_interrupt(struct loop *loop, struct loop_wait *self)
     check_interrupts(loop, self);
 }
 
-// Records how long the fiber that parks now has run.
-static void measure_run(struct loop *loop)
-{
-    int64_t run = deadline_now() - loop->run_began;
-    if (loop->run_began && run > loop->statistics.longest_run) loop->statistics.longest_run = run;
-}
-
 // Tells the owner of a fiber that has ended, if nothing of ours ran at its end.
 static void note_ended_fiber(struct loop *loop)
 {
@@ -302,7 +299,7 @@ void switch_away(struct loop *loop, struct loop_wait *self)
 {
     loop->since_switch = 0;
     loop->bytes_since_switch = 0;
-    if (loop->measuring) measure_run(loop);
+    if (loop->measuring) measure_park(loop, self);
     for (;;) {
         if (loop->owner->ends_with_fiber) note_ended_fiber(loop);
         take_interrupt(loop, self);
@@ -325,5 +322,5 @@ void switch_away(struct loop *loop, struct loop_wait *self)
         }
     }
     loop->owner = self->owner;
-    if (loop->measuring) loop->run_began = deadline_now();
+    if (loop->measuring) measure_resume(loop, self);
 }

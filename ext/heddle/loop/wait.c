@@ -34,6 +34,8 @@ struct loop_wait *wait_acquire(struct wait_slab *slab, enum wait_kind kind)
     wait->kind = kind;
     wait->state = WAIT_PARKED;
     wait->timed_out = wait->completed = wait->armed = wait->indexed = wait->at_once = wait->starter = false;
+    wait->measured = false;
+    wait->ready = 0;
     wait->error = 0;
     return wait;
 }

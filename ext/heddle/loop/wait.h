@@ -48,7 +48,8 @@ struct loop_wait {
     struct loop_wait *fd_prev, *fd_next; // the other waits for this descriptor
     uint32_t index;
     uint32_t generation;
-    deadline_t since; // roughly when the wait began: the time of the last poll
+    deadline_t since; // roughly when the wait began: the time of the last poll; exactly, if it was measured
+    deadline_t ready; // when it ended, if that was measured; or 0
     int descriptor;
     short events; // poll(2)'s bits
     short revents;
@@ -60,6 +61,7 @@ struct loop_wait {
     bool indexed;   // fiber_index can find the wait
     bool at_once;   // raise the exception even if the wait has completed
     bool starter;   // ready at the front, because the fiber has started another
+    bool measured;  // measure_park was called for it
     int error;      // errno with which the wait failed, or 0
 };
 

@@ -1,6 +1,7 @@
 #include "memcached/connection.h"
 
 #include "os/fork.h"
+#include "os/main_ractor.h"
 
 static ID id_connect, id_greet, id_name, id_healthy, id_poison;
 
@@ -27,6 +28,7 @@ static void free_records(struct memcached_connection *connection)
 
 static void memcached_server_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, memcached_server_release)) return;
     struct memcached_server *server = pointer;
     resource_pool_free(&server->pool);
     free_records(server->connections);

@@ -2,6 +2,10 @@
 
 #include <signal.h>
 #include <time.h>
+#ifdef HEDDLE_HAS_THREAD_SIGNALS
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 int native_thread_start(void *(*run)(void *), size_t stack)
 {
@@ -17,6 +21,15 @@ int native_thread_start(void *(*run)(void *), size_t stack)
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+int native_thread_number(void)
+{
+#ifdef HEDDLE_HAS_THREAD_SIGNALS
+    return (int)syscall(SYS_gettid);
+#else
+    return 0;
+#endif
 }
 
 enum { SECOND = 1000000000 }; // in nanoseconds

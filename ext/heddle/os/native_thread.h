@@ -17,4 +17,7 @@ void native_condition_init(pthread_cond_t *condition);
 // Waits until the condition is signalled, or until that instant. May return earlier, so the caller must check again.
 void native_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, deadline_t until);
 
+// The kernel's number of the calling thread, as Thread#native_thread_id has it; 0 where only Linux has one.
+int native_thread_number(void);
+
 #endif

@@ -64,6 +64,7 @@ static struct {
     int threads;
     int idle;
     unsigned fork_count;
+    uint64_t answers[2]; // look-ups that found something, and others
     int64_t caches;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER};
 
@@ -332,6 +333,7 @@ static struct job *next_job(void)
 static void tell_askers(struct job *job)
 {
     job->state = JOB_DONE;
+    pool.answers[job->answer.error != 0]++;
     atomic_store(&job->answered, true);
     struct lookup *asker = job->askers;
     job->askers = NULL;
@@ -440,6 +442,15 @@ static bool join_other(struct lookup *lookup)
     job_release(lookup->job);
     lookup->job = other;
     return true;
+}
+
+void resolver_counts(uint64_t *found, uint64_t *failed)
+{
+    discard_parents_threads();
+    pthread_mutex_lock(&pool.lock);
+    *found = pool.answers[0];
+    *failed = pool.answers[1];
+    pthread_mutex_unlock(&pool.lock);
 }
 
 // ---- in a simulation

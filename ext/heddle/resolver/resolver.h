@@ -45,6 +45,9 @@ enum { RESOLVER_CACHED = 1024 };
 void resolver_keep(int64_t span);
 int64_t resolver_caches(void);
 
+// How many look-ups of this process have found something, and how many have not. Answers that were kept do not count.
+void resolver_counts(uint64_t *found, uint64_t *failed);
+
 // A simulation answers in place of the threads and of the hosts file: `ask` gets each question for a name, and
 // somebody answers it later, with addresses from malloc. NULL: the threads answer again. Needs the GVL.
 struct job;

@@ -3,6 +3,7 @@
 
 #include "loop/park.h"
 #include "loop/send.h"
+#include "loop/trace_io.h"
 #include "loop/without_wait.h"
 #include "shims.h"
 #include "os/socket_io.h"
@@ -148,6 +149,7 @@ static VALUE transfer_bytes(struct transfer transfer, move step, short events)
         if (!wait_first) {
             transfer.loop->statistics.system_calls++;
             count = step(&transfer, descriptor, transfer.offset + moved);
+            trace_io(transfer.loop, descriptor, count, events == POLLOUT);
         }
         wait_first = false;
         if (count == -EAGAIN && waits) {

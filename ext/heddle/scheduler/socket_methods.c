@@ -4,6 +4,7 @@
 #include "os/budget.h"
 #include "loop/park.h"
 #include "loop/send.h"
+#include "loop/trace_io.h"
 #include "loop/without_wait.h"
 #include "shims.h"
 #include "os/socket_io.h"
@@ -56,6 +57,7 @@ static ssize_t receive_into(struct loop *loop, int descriptor, char *base, long 
 {
     loop->statistics.system_calls++;
     ssize_t count = io_receive(descriptor, base, (size_t)most);
+    trace_io(loop, descriptor, count, false);
     poller_note_read(&loop->poller, descriptor, loop->owner, count > 0 && count < most);
     return count;
 }
@@ -179,6 +181,7 @@ static void send_rest(struct loop *loop, VALUE self, VALUE bytes, size_t sent)
         int descriptor = rb_io_descriptor(self); // raises if the socket was closed during the wait
         loop->statistics.system_calls++;
         ssize_t count = io_transmit(descriptor, RSTRING_PTR(bytes) + sent, (size_t)RSTRING_LEN(bytes) - sent);
+        trace_io(loop, descriptor, count, true);
         if (count >= 0) {
             sent += (size_t)count;
         } else if (count == -EAGAIN) {
@@ -254,6 +257,7 @@ static VALUE write_bytes(int argc, VALUE *argv, VALUE self)
     } else {
         loop->statistics.system_calls++;
         count = io_transmit(descriptor, RSTRING_PTR(bytes), (size_t)length);
+        trace_io(loop, descriptor, count, true);
     }
     if (count != length) {
         if (count < 0 && count != -EAGAIN) fail(self, (int)-count, "io_write");

@@ -54,8 +54,7 @@ static VALUE scheduler_statistics(VALUE self)
 static VALUE set_measure_runs(VALUE self, VALUE measure)
 {
     struct loop *loop = loop_of(self);
-    loop->measuring = RTEST(measure);
-    loop->run_began = 0;
+    measuring_set_one(loop, MEASURE_LONGEST, RTEST(measure));
     return measure;
 }
 

@@ -231,13 +231,14 @@ static VALUE claimed_p(VALUE self)
 /*
  * call-seq: inspect -> String
  *
- * The task's name and status.
+ * The task's number, name and status.
  */
 static VALUE inspect(VALUE self)
 {
+    unsigned long long number = task_of(self)->owner.number;
     VALUE named = name(self);
     VALUE quoted = NIL_P(named) ? rb_str_new_cstr("") : rb_sprintf(" %+" PRIsVALUE, named);
-    return rb_sprintf("#<%" PRIsVALUE ":%p%" PRIsVALUE " %" PRIsVALUE ">", rb_obj_class(self), (void *)self, quoted,
+    return rb_sprintf("#<%" PRIsVALUE " %llu%" PRIsVALUE " %" PRIsVALUE ">", rb_obj_class(self), number, quoted,
                       rb_sym2str(status(self)));
 }
 

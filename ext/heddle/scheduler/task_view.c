@@ -58,6 +58,41 @@ static VALUE waits_for(VALUE self)
 }
 
 /*
+ * call-seq: task.number -> Integer
+ *
+ * A number that no other task of this process has, as #inspect, +heddle ps+ and Heddle.dump show it.
+ */
+static VALUE number(VALUE self)
+{
+    return ULL2NUM(task_of(self)->owner.number);
+}
+
+/*
+ * call-seq: task.parent_number -> Integer
+ *
+ * The number of the task that started this one; 0 if code outside of any task did.
+ */
+static VALUE parent_number(VALUE self)
+{
+    return ULL2NUM(task_of(self)->owner.parent);
+}
+
+/*
+ * call-seq: task.blocker -> object or nil
+ *
+ * The object that the task waits for: a Mutex, a Queue, a task, a pool. nil if that is not known, or if the task waits
+ * for something else.
+ *
+ * @api private
+ */
+static VALUE blocker(VALUE self)
+{
+    const struct loop_wait *wait = waiting(self);
+    if (!wait || wait->state == WAIT_READY || wait->kind != WAIT_BLOCK || !wait->blocker) return Qnil;
+    return wait->blocker;
+}
+
+/*
  * call-seq: task.waits_since -> Float or nil
  *
  * How many seconds the task has been waiting, accurate to about a millisecond.
@@ -95,6 +130,9 @@ void task_view_define(VALUE task_class)
 {
     id_backtrace = rb_intern("backtrace");
     rb_define_method(task_class, "waits_for", waits_for, 0);
+    rb_define_method(task_class, "number", number, 0);
+    rb_define_method(task_class, "parent_number", parent_number, 0);
+    rb_define_method(task_class, "blocker", blocker, 0);
     rb_define_method(task_class, "waits_since", waits_since, 0);
     rb_define_method(task_class, "remaining", remaining, 0);
     rb_define_method(task_class, "backtrace", backtrace, 0);

@@ -210,6 +210,28 @@ void thread_scope_close(struct scope *scope)
     if (scope_unlink(scope)) rearm_due(chain);
 }
 
+// ---- deadlines that a computing thread misses
+
+static void (*miss_watcher)(VALUE thread, int64_t late, VALUE place);
+static int64_t miss_limit;
+
+void thread_scope_watch_misses(void (*missed)(VALUE thread, int64_t late, VALUE place), int64_t limit)
+{
+    miss_watcher = missed;
+    miss_limit = limit;
+}
+
+static void note_miss(struct scope *scope, VALUE thread)
+{
+    int64_t late = deadline_now() - scope->at;
+    if (!miss_watcher || scope->missed || late < miss_limit) return;
+    scope->missed = true;
+    VALUE place = rb_funcall(thread, id_backtrace, 0); // may let other threads run
+    if (miss_watcher) miss_watcher(thread, late, place);
+}
+
+// ---- the scopes that are due
+
 // Timeout.timeout interrupts any code in its block. A deadline fails only waits, in threads as in tasks: while the
 // thread computes, the helper looks again later.
 static void fire(struct scope *scope)
@@ -229,6 +251,7 @@ static void fire(struct scope *scope)
     if (scope->kind == SCOPE_TIMEOUT && scope->failures) return;
     if (RTEST(rb_funcall(thread, id_alive, 0)) && open_and_due(scope) && !loops_interrupt_root(thread)) {
         bool wanted = scope->kind == SCOPE_TIMEOUT || RTEST(rb_funcall(thread, id_stopped, 0));
+        if (!wanted) note_miss(scope, thread);
         if (wanted && !wait_fails_already(scope, chain) && open_and_due(scope)) send_error(scope);
     }
     if (scope->chain && RTEST(rb_funcall(thread, id_alive, 0)) && scope->chain) {

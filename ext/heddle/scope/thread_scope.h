@@ -33,6 +33,10 @@ void thread_scope_take_back(struct scope *scope);
 // ask again. Raises ThreadError if no thread can be started.
 void thread_scope_periodic(bool (*periodic)(deadline_t now));
 
+// Calls `missed`, once for a scope, if its thread still computes so many nanoseconds after its deadline. `place`: the
+// thread's backtrace, or nil. `missed` neither waits, nor raises, nor lets another thread run; or NULL.
+void thread_scope_watch_misses(void (*missed)(VALUE thread, int64_t late, VALUE place), int64_t limit);
+
 // The helper, or 0.
 VALUE thread_scope_helper(void);
 

@@ -1,6 +1,7 @@
 // One receive that does not wait, for code that reads and for code that writes.
 #include "stream/internals.h"
 
+#include "loop/trace_io.h"
 #include "os/fork.h"
 #include "os/poll_at_once.h"
 #include "os/socket_io.h"
@@ -23,6 +24,7 @@ ssize_t stream_receive(struct stream *stream, uint8_t *bytes, size_t length, siz
         count = length ? io_receive_two(stream->descriptor, bytes, length, spare, spare_length)
                        : io_receive(stream->descriptor, spare, spare_length);
     }
+    trace_io_of_thread(stream->descriptor, count, false);
     if (count > 0) {
         stream->statistics.received += (uint64_t)count;
         stream->bytes_since_wait += (size_t)count;

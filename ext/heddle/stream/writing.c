@@ -1,6 +1,7 @@
 // Writes: bytes are kept until they fill the buffer, or somebody reads or flushes.
 #include "stream/internals.h"
 
+#include "loop/trace_io.h"
 #include "os/budget.h"
 #include "os/fork.h"
 #include "os/socket_io.h"
@@ -82,6 +83,7 @@ static ssize_t transmit(struct stream *stream, const uint8_t *bytes, size_t leng
         count = used ? io_transmit(stream->descriptor, buffer_front(out), used)
                      : io_transmit(stream->descriptor, bytes, length);
     }
+    trace_io_of_thread(stream->descriptor, count, true);
     if (count < 0) return count;
     stream->statistics.sent += (uint64_t)count;
     stream->bytes_since_wait += (size_t)count;

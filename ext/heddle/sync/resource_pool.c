@@ -1,7 +1,9 @@
 #include "sync/resource_pool.h"
 
 #include "cancel/scope_fiber.h"
+#include "os/main_ractor.h"
 #include "protect.h"
+#include "sync/pools.h"
 #include "scope/deadline_scope.h"
 #include "scope/scope.h"
 
@@ -32,6 +34,7 @@ REFERENCES(resource_pool)
 
 void resource_pool_free(struct resource_pool *pool)
 {
+    semaphore_free(&pool->semaphore);
     xfree(pool->idle);
 }
 
@@ -129,7 +132,9 @@ enum semaphore_answer resource_lease_permit(struct resource_lease *lease, deadli
 {
     struct resource_pool *pool = lease->pool;
     enum semaphore_answer answer = SEMAPHORE_TAKEN;
-    if (!semaphore_try(&pool->semaphore)) {
+    if (semaphore_try(&pool->semaphore)) {
+        semaphore_note_holder(&pool->semaphore);
+    } else {
         deadline_t limit = deadline_in(pool->wait_span);
         answer = semaphore_acquire(&pool->semaphore, limit < until ? limit : until);
     }
@@ -301,6 +306,7 @@ static const struct resource_kind resource_of_ruby = {
 
 static void resource_pool_release(void *pointer)
 {
+    if (main_ractor_releases(pointer, resource_pool_release)) return;
     resource_pool_free(pointer);
     xfree(pointer);
 }
@@ -324,6 +330,7 @@ static VALUE resource_pool_allocate(VALUE klass)
     struct resource_pool *pool;
     VALUE self = TypedData_Make_Struct(klass, struct resource_pool, &resource_pool_type, pool);
     resource_pool_init(pool, self, &resource_of_ruby);
+    pools_add(self);
     return self;
 }
 
@@ -332,6 +339,12 @@ struct resource_pool *resource_pool_of(VALUE self)
     struct resource_pool *pool = rb_check_typeddata(self, &resource_pool_type);
     resource_pool_enter(pool);
     return pool;
+}
+
+/* @api private pool.holders -> [Integer, ...]: numbers of tasks that have a resource, see semaphore.h */
+static VALUE pool_holders(VALUE self)
+{
+    return semaphore_holders(&resource_pool_of(self)->semaphore);
 }
 
 /* @api private pool.set_up(size, timeout, idle, min, max_lifetime), all but size and min in seconds, or nil */
@@ -562,6 +575,7 @@ void Init_heddle_resource_pool(void)
     VALUE cResourcePool = rb_define_class_under(heddle_module, "ResourcePool", rb_cObject);
     rb_define_alloc_func(cResourcePool, resource_pool_allocate);
     rb_undef_method(cResourcePool, "initialize_copy");
+    rb_define_method(cResourcePool, "holders", pool_holders, 0);
     rb_define_private_method(cResourcePool, "set_up", resource_pool_set_up, 5);
     rb_define_private_method(cResourcePool, "counts", resource_pool_counts, 0);
     rb_define_method(cResourcePool, "with", resource_pool_with, 0);

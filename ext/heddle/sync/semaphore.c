@@ -1,6 +1,10 @@
 #include "sync/semaphore.h"
 
+#include "loop/measuring.h"
+#include "os/main_ractor.h"
 #include "scope/deadline_scope.h"
+#include "sync/pools.h"
+#include "task/current.h"
 #include "task/join.h"
 
 static VALUE ePoolClosed;
@@ -13,6 +17,12 @@ void semaphore_init(struct semaphore *semaphore, VALUE self)
 {
     *semaphore =
         (struct semaphore){.self = self, .waiters = Qnil, .permits = 1, .forks = fork_count(), .listener = Qnil};
+    permit_use_add(semaphore);
+}
+
+void semaphore_free(struct semaphore *semaphore)
+{
+    permit_use_remove(semaphore);
 }
 
 void semaphore_references(void *pointer, reference_function *each)
@@ -30,6 +40,49 @@ void semaphore_discard_parents(struct semaphore *semaphore)
     semaphore->forks = fork_count();
     semaphore->taken = 0;
     semaphore->waiters = Qnil;
+    semaphore->waiting = 0;
+    memset(semaphore->holders, 0, sizeof(semaphore->holders));
+}
+
+// ---- who has a permit, for reports
+
+void semaphore_note_holder(struct semaphore *semaphore)
+{
+    if (!(measuring_bits() & MEASURE_RECORDS)) return;
+    const struct task *task = task_current();
+    for (int i = 0; task && i < HOLDERS; i++) {
+        if (semaphore->holders[i]) continue;
+        semaphore->holders[i] = task->owner.number;
+        break;
+    }
+}
+
+static void forget_holder(struct semaphore *semaphore)
+{
+    if (semaphore->taken == 0) memset(semaphore->holders, 0, sizeof(semaphore->holders));
+    if (!semaphore->holders[0] && !(measuring_bits() & MEASURE_RECORDS)) return;
+    const struct task *task = task_current();
+    for (int i = 0; task && i < HOLDERS; i++) {
+        if (semaphore->holders[i] != task->owner.number) continue;
+        semaphore->holders[i] = 0;
+        break;
+    }
+}
+
+VALUE semaphore_holders(const struct semaphore *semaphore)
+{
+    VALUE numbers = rb_ary_new();
+    for (int i = 0; i < HOLDERS; i++) {
+        if (semaphore->holders[i]) rb_ary_push(numbers, ULL2NUM(semaphore->holders[i]));
+    }
+    return numbers;
+}
+
+// Also one whose `waiters` are no longer the semaphore's, since a child of fork has replaced them.
+static void semaphore_forget_waiter(struct semaphore *semaphore, VALUE waiters, VALUE number)
+{
+    rb_hash_delete(waiters, number);
+    if (waiters == semaphore->waiters) semaphore->waiting = (long)RHASH_SIZE(waiters);
 }
 
 struct semaphore_waiter {
@@ -48,7 +101,7 @@ static void semaphore_answer_first(struct semaphore *semaphore, VALUE answer, in
 {
     struct semaphore_waiter first = {Qnil, Qnil};
     rb_hash_foreach(semaphore->waiters, semaphore_first, (VALUE)&first);
-    rb_hash_delete(semaphore->waiters, first.number);
+    semaphore_forget_waiter(semaphore, semaphore->waiters, first.number);
     if (answer == Qtrue) semaphore->taken++;
     rb_ary_store(first.waiter, WAITER_ANSWER, answer);
     join_wake_all(semaphore->self, rb_ary_entry(first.waiter, WAITER_SLEEPERS), state);
@@ -68,6 +121,7 @@ void semaphore_release(struct semaphore *semaphore)
 {
     HEDDLE_ASSERT(semaphore->taken > 0);
     semaphore->taken--;
+    forget_holder(semaphore);
     semaphore_hand_out(semaphore);
 }
 
@@ -89,7 +143,7 @@ void semaphore_close(struct semaphore *semaphore)
 struct semaphore_request {
     struct semaphore *semaphore;
     VALUE waiters, number, waiter;
-    deadline_t until;
+    deadline_t until, began;
     unsigned forks;
     bool over; // the wait ended without an exception
 };
@@ -111,7 +165,8 @@ static VALUE semaphore_wait_end(VALUE argument)
 {
     const struct semaphore_request *request = (const struct semaphore_request *)argument;
     if (request->forks != fork_count()) return Qnil;
-    rb_hash_delete(request->waiters, request->number);
+    semaphore_forget_waiter(request->semaphore, request->waiters, request->number);
+    permit_use_waited(request->semaphore, deadline_now() - request->began);
     if (!request->over && rb_ary_entry(request->waiter, WAITER_ANSWER) == Qtrue) semaphore_release(request->semaphore);
     return Qnil;
 }
@@ -119,7 +174,10 @@ static VALUE semaphore_wait_end(VALUE argument)
 enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t until)
 {
     for (;;) {
-        if (semaphore_try(semaphore)) return SEMAPHORE_TAKEN;
+        if (semaphore_try(semaphore)) {
+            semaphore_note_holder(semaphore);
+            return SEMAPHORE_TAKEN;
+        }
         if (semaphore->closed) return SEMAPHORE_CLOSED;
         if (NIL_P(semaphore->waiters)) RB_OBJ_WRITE(semaphore->self, &semaphore->waiters, rb_hash_new());
         struct semaphore_request request = {.semaphore = semaphore,
@@ -127,17 +185,28 @@ enum semaphore_answer semaphore_acquire(struct semaphore *semaphore, deadline_t 
                                             .waiter = rb_assoc_new(Qnil, rb_hash_new()),
                                             .number = ULL2NUM(++semaphore->requests),
                                             .until = until,
+                                            .began = deadline_now(),
                                             .forks = semaphore->forks};
         rb_hash_aset(request.waiters, request.number, request.waiter);
+        semaphore->waiting = (long)RHASH_SIZE(request.waiters);
         rb_ensure(semaphore_wait, (VALUE)&request, semaphore_wait_end, (VALUE)&request);
         VALUE answer = rb_ary_entry(request.waiter, WAITER_ANSWER);
         if (request.forks != fork_count()) continue; // a trap handler has forked during the wait
         if (NIL_P(answer)) return SEMAPHORE_LATE;
-        return RTEST(answer) ? SEMAPHORE_HANDED : SEMAPHORE_CLOSED;
+        if (!RTEST(answer)) return SEMAPHORE_CLOSED;
+        semaphore_note_holder(semaphore);
+        return SEMAPHORE_HANDED;
     }
 }
 
 // ---- Heddle::Semaphore
+
+static void semaphore_release_record(void *pointer)
+{
+    if (main_ractor_releases(pointer, semaphore_release_record)) return;
+    semaphore_free(pointer);
+    xfree(pointer);
+}
 
 static size_t semaphore_memsize(const void *pointer)
 {
@@ -148,7 +217,7 @@ static size_t semaphore_memsize(const void *pointer)
 static const rb_data_type_t semaphore_type = {
     .wrap_struct_name = "Heddle::Semaphore",
     .function = {.dmark = semaphore_mark,
-                 .dfree = RUBY_TYPED_DEFAULT_FREE,
+                 .dfree = semaphore_release_record,
                  .dsize = semaphore_memsize,
                  .dcompact = semaphore_compact},
     .flags = RUBY_TYPED_FREE_IMMEDIATELY | RUBY_TYPED_WB_PROTECTED,
@@ -159,6 +228,7 @@ static VALUE semaphore_allocate(VALUE klass)
     struct semaphore *semaphore;
     VALUE self = TypedData_Make_Struct(klass, struct semaphore, &semaphore_type, semaphore);
     semaphore_init(semaphore, self);
+    pools_add(self);
     return self;
 }
 
@@ -256,6 +326,7 @@ static VALUE semaphore_try_method(VALUE self)
 {
     struct semaphore *semaphore = semaphore_of(self);
     if (!semaphore_try(semaphore)) return rb_block_given_p() ? Qnil : Qfalse;
+    semaphore_note_holder(semaphore);
     return semaphore_entered(self, semaphore, Qtrue);
 }
 
@@ -323,6 +394,12 @@ static VALUE semaphore_waiting_method(VALUE self)
     return SIZET2NUM(semaphore_waiting(semaphore_of(self)));
 }
 
+/* @api private semaphore.holders -> [Integer, ...]: numbers of tasks that have a permit, see semaphore.h */
+static VALUE holders(VALUE self)
+{
+    return semaphore_holders(semaphore_of(self));
+}
+
 /* call-seq: semaphore.inspect -> String */
 static VALUE semaphore_inspect(VALUE self)
 {
@@ -359,5 +436,6 @@ void Init_heddle_semaphore(void)
     rb_define_method(cSemaphore, "permits=", semaphore_set_permits, 1);
     rb_define_method(cSemaphore, "available", semaphore_available, 0);
     rb_define_method(cSemaphore, "waiting", semaphore_waiting_method, 0);
+    rb_define_method(cSemaphore, "holders", holders, 0);
     rb_define_method(cSemaphore, "inspect", semaphore_inspect, 0);
 }

@@ -9,16 +9,24 @@
 #include "os/deadline.h"
 #include "os/fork.h"
 #include "references.h"
+#include "sync/permit_use.h"
+
+enum { HOLDERS = 10 };
 
 struct semaphore {
     VALUE self;    // the object that holds and marks this record, and that waiters wait for
     VALUE waiters; // Hash of waiters by their numbers, the longest waiting first; or nil
+    long waiting;  // … its size
     uint64_t requests;
     long permits, taken; // more may be taken for a while, when the permits were reduced
+    // Numbers of tasks that have taken a permit while the process kept records, see loop/records.h; as many as there is
+    // room for. A permit that another task gives back leaves its taker's number here until no permit is taken.
+    uint64_t holders[HOLDERS];
     unsigned forks;
     bool closed;
     VALUE listener; // see semaphore_listen; or nil
     void (*spare)(VALUE listener, int *state);
+    struct permit_place place;
 };
 
 enum semaphore_answer {
@@ -28,7 +36,16 @@ enum semaphore_answer {
     SEMAPHORE_CLOSED  // no permit
 };
 
+// May raise NoMemoryError. semaphore_free must be called before the record is freed, in the main Ractor.
 void semaphore_init(struct semaphore *semaphore, VALUE self);
+void semaphore_free(struct semaphore *semaphore);
+
+// An Array of the numbers in `holders`.
+VALUE semaphore_holders(const struct semaphore *semaphore);
+
+// Called by whoever has taken a permit by semaphore_try, where it is worth a call.
+void semaphore_note_holder(struct semaphore *semaphore);
+
 void semaphore_references(void *semaphore, reference_function *each);
 
 // After a fork: no permit is taken. Called by each operation that sees another fork_count().
@@ -58,7 +75,7 @@ void semaphore_close(struct semaphore *semaphore);
 
 static inline size_t semaphore_waiting(const struct semaphore *semaphore)
 {
-    return NIL_P(semaphore->waiters) ? 0 : RHASH_SIZE(semaphore->waiters);
+    return (size_t)semaphore->waiting;
 }
 
 #endif

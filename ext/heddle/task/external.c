@@ -6,6 +6,7 @@
 #include "task/run.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
+#include "task/task_trace.h"
 
 bool external_is_transient(VALUE external)
 {
@@ -45,6 +46,7 @@ void external_start(struct loop *loop, VALUE fiber, VALUE external, const struct
     task_enlist(task, bonds->run);
     task_become(task, TASK_RUNNING);
     loop->statistics.spawned++;
+    if (loop->trace) task_trace_start(task);
     struct start start = {.loop = loop, .task = task};
     rb_ensure(run_fiber, (VALUE)&start, forget_unstarted, (VALUE)&start);
     RB_GC_GUARD(object);

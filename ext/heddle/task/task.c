@@ -1,5 +1,6 @@
 #include "task/task.h"
 
+#include "loop/records.h"
 #include "os/main_ractor.h"
 
 #include <string.h>
@@ -53,8 +54,16 @@ static struct task *take_spare(void)
     return task;
 }
 
+void task_record(struct task *task)
+{
+    bool named = RB_TYPE_P(task->name, T_STRING);
+    record_open(&task->owner, named ? RSTRING_PTR(task->name) : NULL, named ? (size_t)RSTRING_LEN(task->name) : 0);
+    RB_GC_GUARD(task->name);
+}
+
 static void task_release(void *pointer)
 {
+    record_abandon(&((struct task *)pointer)->owner);
     if (!keep_spare(pointer)) xfree(pointer);
 }
 
@@ -101,6 +110,8 @@ struct task *task_of(VALUE object)
 
 void task_init(struct task *task, struct loop *loop, VALUE scheduler)
 {
+    static uint64_t numbers; // under the GVL
+    task->owner.number = ++numbers;
     task->owner.loop = loop;
     task->owner.fiber = task->owner.external = task->owner.interruption = Qnil;
     task->block = task->name = task->result = task->waiters = Qnil;

@@ -38,7 +38,6 @@ struct task {
     } in[TASK_LISTS]; // its places in the lists of its loop and of its run
     struct scope_chain scopes;
     enum task_status status;
-    bool listed;  // in its loop's list
     bool posted;  // by another thread, to the inbox
     bool pushed;  // to stand behind the ready fibers, see worker_fiber_queue
     bool claimed; // code asked for its value
@@ -85,6 +84,9 @@ struct task *task_new(struct loop *loop, VALUE scheduler);
 void task_init(struct task *task, struct loop *loop, VALUE scheduler);
 
 void task_mark(struct task *task);
+
+// Gives the task a record, see loop/records.h.
+void task_record(struct task *task);
 
 void task_list_add(struct task_list *list, struct task *task);
 void task_list_remove(struct task_list *list, struct task *task);

@@ -11,6 +11,7 @@
 #include "task/join.h"
 #include "task/run.h"
 #include "task/task_loop.h"
+#include "task/task_trace.h"
 
 static ID id_full_message, id_message, id_backtrace, id_write, id_report_on_exception, id_highlight;
 
@@ -34,10 +35,11 @@ static void run_remove(VALUE object, struct task *task, int *state)
 
 static void unlist(struct task *task)
 {
-    if (!task->listed) return;
+    if (!task->owner.listed) return;
     struct loop *loop = task->owner.loop;
     struct task_loop *tasks = task_loop_of(loop);
-    task->listed = false;
+    task->owner.listed = false;
+    if (task->owner.record) record_close(&task->owner);
     task_list_remove(&tasks->tasks, task);
     tasks->externals -= is_external(task);
     if (tasks->tasks.count == 0 && tasks->drain_fiber) loop_unblock(loop, tasks->drain_fiber);
@@ -49,7 +51,8 @@ void task_enlist(struct task *task, VALUE run)
         struct task_loop *tasks = task_loop_of(task->owner.loop);
         task_list_add(&tasks->tasks, task);
         tasks->externals += is_external(task);
-        task->listed = true;
+        task->owner.listed = true;
+        if (task->owner.loop->measuring & MEASURE_RECORDS) task_record(task);
     }
     task->run = run;
     if (!NIL_P(run)) run_add(run, task);
@@ -274,6 +277,8 @@ void task_end(struct task *task, enum task_status status, VALUE result)
     bool reported = unasked(task, status), later = reported && can_wait(task);
     int state = reported && !later ? report(task) : 0;
     task_become(task, status);
+    if (task->owner.loop) task->owner.loop->statistics.ended[status - TASK_COMPLETED]++;
+    if (task->owner.loop && task->owner.loop->trace) task_trace_end(task);
     task->block = Qnil;
     task->storage = Qnil;
     unlist(task);

@@ -4,6 +4,7 @@
 #include "loop/wake.h"
 #include "os/main_ractor.h"
 #include "scope/thread_scope.h"
+#include "task/current.h"
 #include "task/task_end.h"
 
 // ---- the functions that the loop calls for the owners of its waits
@@ -22,7 +23,7 @@ static void adopt(struct loop *loop)
 // In a child of fork the task's timers are in the parent's heap, and its place is in the parent's list.
 static void orphan(struct task *task)
 {
-    task->listed = false;
+    task->owner.listed = false;
     for (struct scope *scope = task->scopes.innermost; scope; scope = scope->outer)
         scope->timer.index = 0;
 }
@@ -154,10 +155,19 @@ void task_settle(struct task *task, VALUE scheduler)
     task->scopes.owner = loop ? &task->owner : NULL;
 }
 
+// The code that makes the task, if a task runs it; otherwise 0.
+static uint64_t number_of_parent(const struct loop *loop)
+{
+    if (loop && loop->thread == rb_thread_current()) return loop->owner->self ? loop->owner->number : 0;
+    const struct task *task = task_current();
+    return task ? task->owner.number : 0;
+}
+
 VALUE task_create(VALUE block, VALUE name, VALUE scheduler, struct loop *loop, bool inherits)
 {
     struct task *task = task_new(loop, scheduler);
     VALUE self = task->owner.self;
+    task->owner.parent = number_of_parent(loop);
     task->block = block;
     task->name = name;
     if (inherits) {

@@ -9,6 +9,7 @@
 #include "task/join.h"
 #include "task/run.h"
 #include "task/task_loop.h"
+#include "task/task_trace.h"
 
 static ID id_cause, id_call, id_start;
 
@@ -22,6 +23,7 @@ static VALUE call_proc(VALUE block)
 static VALUE call_block(VALUE argument)
 {
     struct task *task = (struct task *)argument;
+    if (task->owner.loop && task->owner.loop->trace) task_trace_start(task);
     if (task->owner.loop) fiber_index_add(&task->owner.loop->running, &task->owner.fiber); // or the task fails
     struct scope *inherited = task->scopes.innermost;
     if (inherited && !task->owner.loop) other_scheduler_watch(inherited);

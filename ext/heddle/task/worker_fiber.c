@@ -126,11 +126,13 @@ static void worker_fiber_run(struct loop *loop, struct task *task, bool fresh)
         if (loop->pending_wakeups) pending_wakeup_take(loop, rb_fiber_current()); // it was for the fiber's last task
         if (loop->deferred) loop_forget_deferred(loop);
         loop->owner = &task->owner;
+        if (loop->measuring) measure_start(loop);
         if (storage_supported && task->storage != Qundef && (fresh || !NIL_P(task->storage)))
             set_storage(task->storage);
         task_run(task);
     }
     task_loop_between_tasks(loop);
+    if (loop->measuring) measure_start(loop);
 }
 
 static VALUE raise_result(VALUE error)

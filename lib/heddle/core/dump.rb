@@ -1,60 +1,27 @@
 # frozen_string_literal: true
 
+require_relative "../insight/reporter"
+require_relative "../insight/text"
+
 module Heddle
-  # Lists all tasks: name, state, what each waits for, since when, the deadline that is left, and where; and the pools.
+  # The report of {Heddle.dump}, which `heddle ps` shows, too.
   #
   # @api private
   module Dump
     module_function
 
-    # @return [String] what all loops of the process do, each with a header
-    def all
-      pid = Process.pid
-      loops = Scheduler.open.map { |scheduler, thread| "process #{pid}, #{named(thread)}: #{text(scheduler)}" }
-      [*loops, *pools].join("\n")
-    end
+    # @return [String] what all loops of the process do, and the pools
+    def all = lines(Scheduler.open)
 
     # @param scheduler [Scheduler]
     # @return [String]
-    def text(scheduler)
-      tasks = scheduler.tasks
-      lines = ["#{tasks.size} task#{"s" unless tasks.size == 1} on #{scheduler.inspect}"]
-      tasks.each { |task| lines.concat(describe(task)) }
-      lines.join("\n")
+    def text(scheduler) = lines([[scheduler, Thread.current]])
+
+    # Trap handlers call this, too.
+    def lines(schedulers)
+      Insight::Text.new(Insight::Reporter.snapshot(schedulers)).ps.join("\n")
     end
-
-    def describe(task)
-      waiting = task.waits_for
-      line = utf8(task.inspect)
-      line << format(" waits for %s, for %.3f s", utf8(waiting), task.waits_since) if waiting
-      left = task.remaining
-      line << format(", deadline in %.3f s", left) if left
-      places = task.backtrace&.map { |place| utf8(place) }&.reject { |place| place.start_with?(FILE) }
-      [line, *places&.map { |place| "    from #{place}" }]
-    end
-
-    # Without a locale the path of a file is US-ASCII, whatever it contains, and cannot be joined to the name of a task.
-    def utf8(text)
-      text.dup.force_encoding(Encoding::UTF_8).scrub("?")
-    end
-
-    def named(thread)
-      return "main thread" if thread == Thread.main
-
-      "thread #{utf8(thread.name || thread.inspect)}"
-    end
-
-    # Nobody keeps a list of them: a dump is rare. Unreferenced ones may be among them.
-    def pools
-      kinds = []
-      kinds << FiberPool if defined?(FiberPool)
-      kinds << ResourcePool << Semaphore
-      kinds.flat_map { |kind| ObjectSpace.each_object(kind).map { |pool| utf8(pool.inspect) } }
-    end
-    private_class_method :describe, :utf8, :named, :pools
-
-    FILE = utf8(__FILE__)
-    private_constant :FILE
+    private_class_method :lines
   end
 
   class << self

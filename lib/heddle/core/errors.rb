@@ -56,6 +56,11 @@ module Heddle
     include Error
   end
 
+  # {Heddle.trace} was called while another trace of this process is being written.
+  class TraceInProgress < RuntimeError
+    include Error
+  end
+
   # A filter ({Heddle.connect_filter}) refused each address that was to be connected to; the message names the first.
   # The +cause+ is the filter's own error, if it raised one.
   class ConnectRefused < SocketError

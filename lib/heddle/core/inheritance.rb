@@ -3,9 +3,10 @@
 module Heddle
   # What the blocks of {Heddle.run}, tasks and {Heddle.offload} inherit from the code that starts them, for libraries
   # that keep their state by fiber or by thread: Rails (active_record/execution_state.rb), Sidekiq
-  # (sidekiq/sub_tasks.rb) and OpenTelemetry (opentelemetry.rb). Each adds an heir, whose methods take a block and
-  # return the block to run instead: `continued` for the block of {Heddle.run}, which is a part of its caller's code,
-  # `inherited` for a task's, and `offloaded` for that of {Heddle.offload}. Without an heir this costs nothing.
+  # (sidekiq/sub_tasks.rb), OpenTelemetry (opentelemetry.rb) and Datadog (datadog.rb). Each adds an heir, whose methods
+  # take a block and return the block to run instead: `continued` for the block of {Heddle.run}, which is a part of its
+  # caller's code, `inherited` for a task's, and `offloaded` for that of {Heddle.offload}. Without an heir this costs
+  # nothing.
   #
   # @api private
   module Inheritance

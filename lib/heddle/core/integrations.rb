@@ -16,6 +16,10 @@ module Heddle
         @opentelemetry = true
         require_relative "../opentelemetry"
       end
+      if !@datadog && Object.const_defined?("Datadog::Tracing")
+        @datadog = true
+        require_relative "../datadog"
+      end
     end
   end
   private_constant :Integrations

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../metrics"
 require_relative "../scheduler"
 
 module Heddle
@@ -28,6 +29,7 @@ module Heddle
       @name = name
       @limit = limit
       reset
+      Metrics::WORKERS[name] = self
     end
 
     # @param count [Integer] the most threads from now on
@@ -36,6 +38,13 @@ module Heddle
         @limit = count
         @offered.broadcast # the idle ones end
       end
+    end
+
+    # @return [Array(Integer, Integer)] how many threads run a block, and how many blocks wait for a thread
+    def use
+      return [0, 0] unless @forks == Heddle.forks
+
+      [@threads - @idle + @abandoned, @queue.size]
     end
 
     # Runs the work on one of the threads. The caller, a fiber or a thread, waits until the work ends.

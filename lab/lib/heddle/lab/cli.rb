@@ -13,7 +13,7 @@ require_relative "cli/doctor_command"
 
 module Heddle
   module Lab
-    # The `heddle` command.
+    # The commands that this gem adds to `heddle`.
     class CLI
       USAGE = <<~TEXT
         Usage: heddle COMMAND [options]
@@ -28,13 +28,11 @@ module Heddle
           heddle serve         run the load server: GET /MS answers after MS milliseconds,
                                GET /b/BYTES with a body of that many bytes, and more;
                                or, with --proxy, a proxy that makes any server slow, silent or broken
-          heddle doctor        which compiled code of Heddle runs here, its backends, and why one is not used
 
           heddle COMMAND --help says more
-          heddle --version
       TEXT
-      COMMANDS = "bench, compare, report, serve and doctor"
-      private_constant :USAGE, :COMMANDS
+      COMMANDS = "bench, compare, report and serve"
+      private_constant :COMMANDS
 
       # @param argv [Array<String>]
       # @param out [IO]
@@ -80,8 +78,6 @@ module Heddle
         when "compare" then CompareCommand.new(@out, @err).run(rest)
         when "report" then ReportCommand.new(@out, @err).run(rest)
         when "serve" then ServeCommand.new(@out).run(rest)
-        when "doctor" then alone(rest) { doctor }
-        when "--version", "-v" then alone(rest) { say("heddle-lab #{VERSION}") }
         when "--help", "-h", "help" then Help.print(USAGE, @out)
         when nil then raise UsageError, "no command given; the commands are #{COMMANDS}"
         else raise UsageError, "unknown command #{command.inspect}; the commands are #{COMMANDS}"
@@ -112,16 +108,6 @@ module Heddle
       end
 
       def list = Help.print(Bench.all.map { |id, bench| "#{id.ljust(14)}#{bench.about}\n" }.join, @out)
-
-      def doctor
-        require "heddle/doctor"
-        say(Doctor.lines)
-      end
-
-      def say(text)
-        @out.puts(text)
-        0
-      end
     end
   end
 end

@@ -1,0 +1,376 @@
+// The native thread that listens. It needs no GVL, and keeps none of a loop's memory.
+//
+// The lock is held while descriptors are opened or closed, and during a fork: so a child knows all of its copies, and
+// closes them. Other code may close any descriptor behind our back, and its number may name another file by then:
+// before a descriptor of ours is used or closed, fstat tells whether it still is.
+#include "insight/insight.h"
+
+#include "os/fork.h"
+#include "os/native_thread.h"
+#include "portable.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <time.h>
+
+enum { WAITING = 16, SLICE = 256, STACK = 256 * 1024 };
+static const int64_t MILLISECOND = 1000000, QUESTION_SPAN = 1000 * MILLISECOND, ANSWER_SPAN = 10000 * MILLISECOND;
+static const int64_t PATIENCE = 300 * MILLISECOND;
+static const long MOST_PATIENCE = 60000; // milliseconds
+
+struct file {
+    int descriptor; // or -1
+    dev_t device;
+    ino_t number;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    struct file listening, connection, stop, stopped; // stop: read by the thread; stopped: written to end it
+    bool ready, running;
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    char *head;
+} server = {.lock = PTHREAD_MUTEX_INITIALIZER,
+            .listening = {-1, 0, 0},
+            .connection = {-1, 0, 0},
+            .stop = {-1, 0, 0},
+            .stopped = {-1, 0, 0}};
+
+// ---- descriptors
+
+static struct file opened(int descriptor)
+{
+    struct stat status;
+    struct file file = {-1, 0, 0};
+    if (descriptor >= 0 && fstat(descriptor, &status) == 0)
+        file = (struct file){descriptor, status.st_dev, status.st_ino};
+    return file;
+}
+
+static bool ours(const struct file *file)
+{
+    struct stat status;
+    return file->descriptor >= 0 && fstat(file->descriptor, &status) == 0 && status.st_dev == file->device &&
+           status.st_ino == file->number;
+}
+
+static void close_file(struct file *file)
+{
+    if (ours(file)) close(file->descriptor);
+    file->descriptor = -1;
+}
+
+static void close_files(void)
+{
+    close_file(&server.connection);
+    close_file(&server.listening);
+    close_file(&server.stop);
+    close_file(&server.stopped);
+}
+
+// ---- forks
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&server.lock);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&server.lock);
+}
+
+// Another thread may have been inside of malloc: frees nothing.
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&server.lock, NULL);
+    close_files();
+    server.running = server.ready = false;
+    server.head = NULL;
+    helper_discard();
+}
+
+// ---- a connection
+
+// Waits until the connection is ready for `events`. Returns false when the time is over or the thread is to end.
+static bool ready(int connection, short events, deadline_t until)
+{
+    for (;;) {
+        int64_t left = until - deadline_now();
+        if (left <= 0) return false;
+        struct pollfd asked[] = {{.fd = connection, .events = events},
+                                 {.fd = server.stop.descriptor, .events = POLLIN}};
+        int found = poll(asked, 2, deadline_milliseconds(left));
+        if (found < 0 && errno != EINTR) return false;
+        if (found > 0 && asked[1].revents) return false;
+        if (found > 0) return true;
+    }
+}
+
+static bool own_user(int connection)
+{
+#ifdef HEDDLE_HAS_PEER_CREDENTIALS
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+#elif defined(HEDDLE_HAS_GETPEEREID)
+    uid_t user;
+    gid_t group;
+    return getpeereid(connection, &user, &group) == 0 && user == geteuid();
+#else
+    (void)connection;
+    return false; // who asks cannot be known here
+#endif
+}
+
+// Returns whether a whole line came.
+static bool read_question(int connection, char *question)
+{
+    deadline_t until = deadline_in(QUESTION_SPAN);
+    size_t length = 0;
+    while (length < QUESTION - 1) {
+        if (!ready(connection, POLLIN, until)) return false;
+        ssize_t count = recv(connection, question + length, QUESTION - 1 - length, 0);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (count <= 0) return false;
+        length += (size_t)count;
+        question[length] = 0;
+        char *end = memchr(question, '\n', length);
+        if (!end) continue;
+        *end = 0;
+        return true;
+    }
+    return false;
+}
+
+static bool write_all(int connection, const char *bytes, size_t length, deadline_t until)
+{
+    while (length) {
+        if (!ready(connection, POLLOUT, until)) return false;
+        ssize_t count = send(connection, bytes, length, PORTABLE_NOSIGNAL);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (count <= 0) return false;
+        bytes += count;
+        length -= (size_t)count;
+    }
+    return true;
+}
+
+static bool write_text(int connection, struct text *text, deadline_t until)
+{
+    bool written = !text->failed && write_all(connection, text->bytes, text->length, until);
+    text->length = 0;
+    return written;
+}
+
+static bool write_rows(int connection, struct text *text, deadline_t until)
+{
+    deadline_t now = deadline_now();
+    uint32_t from = 0;
+    for (struct loop_row row; record_next_loop(&from, &row);)
+        rows_loop(text, &row, now);
+    from = 0;
+    int count = 0;
+    for (struct task_row row; record_next_task(&from, &row);) {
+        if (count++ % SLICE == 0) {
+            if (!write_text(connection, text, until)) return false;
+            now = deadline_now();
+        }
+        rows_task(text, &row, now);
+    }
+    return write_text(connection, text, until);
+}
+
+// Takes " wait=MILLISECONDS" off the question.
+static int64_t patience_of(char *question)
+{
+    char *wait = strstr(question, " wait=");
+    if (!wait) return PATIENCE;
+    long milliseconds = strtol(wait + strlen(" wait="), NULL, 10);
+    *wait = 0;
+    if (milliseconds < 0) return 0;
+    return milliseconds > MOST_PATIENCE ? MOST_PATIENCE * MILLISECOND : milliseconds * MILLISECOND;
+}
+
+static void write_answer(int connection, char *question)
+{
+    struct text text = {0};
+    // Asked first, so that the rows are not older than what the helper says of them.
+    char *words = NULL;
+    size_t length = 0;
+    enum helped helped = helper_ask(question, patience_of(question), &words, &length);
+    deadline_t until = deadline_in(ANSWER_SPAN);
+    text_add(&text, server.head, strlen(server.head));
+    struct timespec clock;
+    clock_gettime(CLOCK_REALTIME, &clock);
+    text_format(&text, "{\"now\":%lld.%03ld,\"lost\":%llu}\n", (long long)clock.tv_sec, clock.tv_nsec / 1000000,
+                (unsigned long long)records_lost());
+    bool written = write_rows(connection, &text, until);
+    switch (helped) {
+    case HELPED: written = written && write_all(connection, words, length, until); break;
+    case HELPER_LATE: text_format(&text, "{\"ruby\":null,\"reason\":\"late\"}\n"); break;
+    case HELPER_MISSING: text_format(&text, "{\"ruby\":null,\"reason\":\"missing\"}\n"); break;
+    }
+    text_format(&text, "{\"end\":true}\n");
+    if (written) write_text(connection, &text, until);
+    free(words);
+    text_free(&text);
+}
+
+static void serve_connection(int connection)
+{
+    char question[QUESTION];
+    if (!own_user(connection)) {
+        char refusal[96];
+        int length = snprintf(refusal, sizeof(refusal), "{\"refused\":\"user\",\"user\":%ld}\n", (long)geteuid());
+        write_all(connection, refusal, (size_t)length, deadline_in(QUESTION_SPAN));
+    } else if (read_question(connection, question)) {
+        write_answer(connection, question);
+    }
+}
+
+// ---- the thread
+
+static bool accept_connection(void)
+{
+    pthread_mutex_lock(&server.lock);
+    bool usable = ours(&server.listening);
+    int connection = usable ? accept(server.listening.descriptor, NULL, NULL) : -1;
+    if (connection >= 0 && !portable_set_flags(connection)) {
+        close(connection);
+        connection = -1;
+    }
+    server.connection = opened(connection);
+    pthread_mutex_unlock(&server.lock);
+    return usable;
+}
+
+static void *serve_connections(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        struct pollfd asked[] = {{.fd = server.listening.descriptor, .events = POLLIN},
+                                 {.fd = server.stop.descriptor, .events = POLLIN}};
+        int found = poll(asked, 2, -1);
+        if (found < 0 && errno != EINTR) break;
+        if (found > 0 && asked[1].revents) break;
+        if (found <= 0) continue;
+        if (!accept_connection()) break; // other code has closed our descriptor
+        if (server.connection.descriptor < 0) {
+            poll(NULL, 0, 10); // no descriptor is left, say
+            continue;
+        }
+        serve_connection(server.connection.descriptor);
+        pthread_mutex_lock(&server.lock);
+        close_file(&server.connection);
+        pthread_mutex_unlock(&server.lock);
+    }
+    pthread_mutex_lock(&server.lock);
+    server.running = false;
+    pthread_cond_broadcast(&server.ended);
+    pthread_mutex_unlock(&server.lock);
+    return NULL;
+}
+
+// ---- life. With the GVL.
+
+// Returns a listening socket, or -1 with errno.
+static int listen_at(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    strcpy(address.sun_path, path);
+    int listening = portable_stream_socket(AF_UNIX);
+    if (listening < 0) return -1;
+    // Nobody may connect before the mode is set; the folder is the user's own anyway.
+    if (bind(listening, (struct sockaddr *)&address, sizeof(address)) == 0 && chmod(path, 0600) == 0 &&
+        listen(listening, WAITING) == 0)
+        return listening;
+    int saved = errno;
+    close(listening);
+    errno = saved;
+    return -1;
+}
+
+static bool make_pipe(void)
+{
+    int ends[2];
+    if (pipe(ends) != 0) return false;
+    portable_set_flags(ends[0]);
+    portable_set_flags(ends[1]);
+    server.stop = opened(ends[0]);
+    server.stopped = opened(ends[1]);
+    return true;
+}
+
+static int start(const char *path)
+{
+    int listening = listen_at(path);
+    if (listening < 0) return errno;
+    server.listening = opened(listening);
+    int error = make_pipe() ? native_thread_start(serve_connections, STACK) : errno;
+    if (error) {
+        unlink(path);
+        close_files();
+    }
+    return error;
+}
+
+int server_start(const char *path, const char *head)
+{
+    static bool watched;
+    if (!watched) watched = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+    if (!watched) return ENOMEM;
+    if (strlen(path) >= sizeof(server.path)) return ENAMETOOLONG;
+    char *copy = strdup(head);
+    if (!copy) return ENOMEM;
+    pthread_mutex_lock(&server.lock);
+    if (server.running) { // a thread that was told to end, and is late
+        pthread_mutex_unlock(&server.lock);
+        free(copy);
+        return EBUSY;
+    }
+    if (!server.ready) {
+        native_condition_init(&server.ended);
+        server.ready = true;
+    }
+    close_files(); // of a thread that has ended by itself
+    strcpy(server.path, path);
+    free(server.head);
+    server.head = copy;
+    helper_hurry(false);
+    int error = start(path);
+    server.running = !error;
+    pthread_mutex_unlock(&server.lock);
+    return error;
+}
+
+void server_stop(void)
+{
+    pthread_mutex_lock(&server.lock);
+    bool running = server.running;
+    if (ours(&server.stopped)) {
+        ssize_t written = write(server.stopped.descriptor, "x", 1);
+        (void)written; // the pipe cannot be full
+    }
+    pthread_mutex_unlock(&server.lock);
+    if (!running) return;
+    helper_hurry(true);
+    pthread_mutex_lock(&server.lock);
+    deadline_t until = deadline_in(QUESTION_SPAN);
+    while (server.running && deadline_now() < until)
+        native_condition_wait(&server.ended, &server.lock, until);
+    if (!server.running) close_files();
+    pthread_mutex_unlock(&server.lock);
+}
+
+bool server_runs(void)
+{
+    pthread_mutex_lock(&server.lock);
+    bool running = server.running && ours(&server.listening);
+    pthread_mutex_unlock(&server.lock);
+    return running;
+}

@@ -1,0 +1,131 @@
+# frozen_string_literal: true
+
+require "io/console"
+require_relative "../core/clock"
+
+module Heddle
+  class CLI
+    # heddle top: a table that is drawn again once a second, until a key ends it.
+    class Top
+      INTERVAL = 1.0 # seconds
+      # As VT100 had it, for a terminal that does not know its size.
+      SIZE = [24, 80].freeze
+      ENTER = "\e[?1049h\e[?25l"
+      LEAVE = "\e[?25h\e[?1049l"
+      ORDERS = {
+        "w" => ["longest wait", ->(task) { (task["state"] == "running") ? 0 : -task["for"].to_f }],
+        "r" => ["most run", ->(task) { -task["ran"].to_f }],
+        "d" => ["next deadline", ->(task) { task["left"] || Float::INFINITY }],
+        "n" => ["number", ->(task) { task["task"] }]
+      }.freeze
+      KEYS = {"\e[A" => :up, "k" => :up, "\e[B" => :down, "j" => :down, "\e[5~" => :page_up, "\e[6~" => :page_down,
+              "q" => :quit, "\u0003" => :quit}.freeze
+      SEQUENCE = /\e\[\d*[~A-Z]|./mn
+      private_constant :SEQUENCE, :INTERVAL, :SIZE, :ENTER, :LEAVE, :ORDERS, :KEYS
+
+      # @param out [IO]
+      # @yieldreturn [Array<Insight::Snapshot>]
+      def initialize(out, input = $stdin, &snapshots)
+        @out = out
+        @input = input
+        @snapshots = snapshots
+        @order = "w"
+        @first = 0
+      end
+
+      # @return [Integer] exit status
+      # @raise [Failure] if the process ends, or does not answer
+      def run
+        return print_once unless @out.tty? && @input.tty?
+
+        on_terminal { watch }
+        0
+      end
+
+      private
+
+      def print_once
+        @snapshots.call.each { |snapshot| @out.puts Insight::Text.new(snapshot).ps }
+        0
+      end
+
+      # Leaves the terminal as it was, however the block ends. Ctrl-C stays a signal.
+      def on_terminal
+        resized, @resize = IO.pipe
+        previous = trap("WINCH") { @resize.write_nonblock("x", exception: false) }
+        @resized = resized
+        @input.raw(intr: true) do
+          @out.write(ENTER)
+          yield
+        ensure
+          @out.write(LEAVE)
+        end
+      ensure
+        trap("WINCH", previous || "DEFAULT")
+        [resized, @resize].compact.each(&:close)
+      end
+
+      def watch
+        loop do
+          @shown = @snapshots.call
+          draw
+          limit = Clock.now + INTERVAL
+          while (left = limit - Clock.now) > 0
+            return if read_keys(left).any? { |key| press(key) == :quit }
+
+            draw
+          end
+        end
+      end
+
+      # @return [Array<String>] none after a change of the window's size, or when the time is over
+      def read_keys(seconds)
+        readable, = IO.select([@input, @resized], nil, nil, seconds)
+        return [] unless readable
+
+        @resized.read_nonblock(64, exception: false) if readable.include?(@resized)
+        return [] unless readable.include?(@input)
+
+        bytes = @input.read_nonblock(256, exception: false)
+        return ["q"] unless bytes # the terminal is gone
+
+        (bytes == :wait_readable) ? [] : bytes.scan(SEQUENCE)
+      end
+
+      def press(key)
+        @order = key if ORDERS.key?(key)
+        page = rows - 4
+        case KEYS[key]
+        when :quit then return :quit
+        when :up then @first -= 1
+        when :down then @first += 1
+        when :page_up then @first -= page
+        when :page_down then @first += page
+        end
+        nil
+      end
+
+      def rows = size.first
+
+      def size = @out.winsize.zip(SIZE).map { |known, usual| known.positive? ? known : usual }
+
+      def draw
+        height, width = size
+        lines = @shown.flat_map { |snapshot| section(snapshot) }
+        room = [height - 1, 1].max
+        @first = @first.clamp(0, [lines.size - room, 0].max)
+        shown = lines[@first, room].map { |line| line[0, width] }
+        shown << "q: quit  w/r/d/n: by #{ORDERS.fetch(@order).first}  arrows: scroll"[0, width]
+        @out.write("\e[H", shown.map { |line| "#{line}\e[K" }.join("\r\n"), "\e[J")
+        @out.flush
+      end
+
+      def section(snapshot)
+        text = Insight::Text.new(snapshot)
+        order = ORDERS.fetch(@order).last
+        [*text.head, *snapshot.loops.map { |row| text.loop_line(row) }, *text.table(snapshot.tasks.sort_by(&order))]
+      end
+    end
+    private_constant :Top
+  end
+end

@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+module Heddle
+  module Insight
+    # Text of whatever origin for terminals and JSON.
+    #
+    # @api private
+    module Clean
+      UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
+      LONGEST = 300 # characters
+      private_constant :UNPRINTABLE, :LONGEST
+
+      module_function
+
+      # @param text [String]
+      # @return [String] valid UTF-8 in one line, without escape sequences and other controls
+      def clean(text, longest = LONGEST)
+        text = text.to_s
+        text = text.byteslice(0, 4 * longest) if text.bytesize > 4 * longest
+        text = text.dup.force_encoding(Encoding::UTF_8).scrub("?")
+        text = text.gsub(UNPRINTABLE) { |character| character.dump[1..-2] } if text.match?(UNPRINTABLE)
+        (text.size > longest) ? "#{text[0, longest - 1]}…" : text
+      end
+
+      # @param text [String]
+      # @return [String] the same in quotes
+      def quote(text, longest = LONGEST) = "\"#{clean(text, longest)}\""
+    end
+  end
+end

@@ -1,0 +1,110 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "io/console"
+require "pty"
+require "support/insight_helpers"
+
+# heddle top, on a terminal and on none.
+class TopTest < Minitest::Test
+  include InsightHelpers
+
+  PROGRAM = <<~RUBY
+    Heddle.run do
+      40.times { |number| Heddle.spawn(name: "sleeper \#{number}") { sleep } }
+      Heddle.spawn(name: "busy") { loop { sleep 0.001 } }
+      puts "ready"
+      sleep
+    end
+  RUBY
+  ENTER = "\e[?1049h\e[?25l"
+  LEAVE = "\e[?25h\e[?1049l"
+
+  def test_keys_and_the_size_of_the_window
+    looking_into(PROGRAM) do |pid|
+      on_terminal(pid) do |screen, keys, top|
+        assert_includes shows(screen, /w: quit|q: quit/), ENTER
+        text = shows(screen, /by longest wait/)
+        refute_includes text, "sleeper 39" # the window has twelve lines
+        keys.write("r")
+        assert_match(/  running|  waiting|  ready/, shows(screen, /by most run/))
+        keys.write("\e[6~" * 8)
+        shows(screen, /sleeper/)
+        keys.winsize = [60, 100]
+        Process.kill(:WINCH, top)
+        shows(screen, /sleeper 39/)
+        keys.write("q")
+        assert_includes rest(screen), LEAVE
+        assert_equal 0, Process.wait2(top).last.exitstatus
+      end
+    end
+  end
+
+  def test_an_interrupt_leaves_the_terminal_as_it_was
+    looking_into(PROGRAM) do |pid|
+      on_terminal(pid) do |screen, keys, top|
+        shows(screen, /q: quit/)
+        keys.write("\u0003")
+        assert_includes rest(screen), LEAVE
+        assert_equal 130, Process.wait2(top).last.exitstatus
+      end
+    end
+  end
+
+  def test_the_process_ends_meanwhile
+    looking_into(PROGRAM) do |pid|
+      on_terminal(pid) do |screen, _, top|
+        shows(screen, /q: quit/)
+        Process.kill(:KILL, pid)
+        text = rest(screen)
+        assert_includes text, LEAVE
+        assert_match(/heddle: (?:there is no process|process) #{pid}/, text)
+        assert_equal 69, Process.wait2(top).last.exitstatus
+      end
+    end
+  end
+
+  def test_without_a_terminal_it_prints_once
+    looking_into(PROGRAM) { |pid| assert_match(/^process #{pid} .*"sleeper 39"/m, heddle("top", pid)) }
+  end
+
+  private
+
+  # The pseudo terminal belongs to the command's process group, as a shell has it.
+  def on_terminal(pid)
+    command = [RbConfig.ruby, "--disable=gems", "#{ROOT}/exe/heddle", "top", pid.to_s]
+    PTY.spawn({"RUBYOPT" => nil, "TERM" => "xterm"}, *command) do |screen, keys, top|
+      keys.winsize = [12, 100]
+      yield screen, keys, top
+    ensure
+      begin
+        Process.kill(:KILL, top)
+      rescue Errno::ESRCH
+        nil
+      end
+    end
+  end
+
+  # Reads until the screen has shown that.
+  def shows(screen, pattern)
+    text = +""
+    wait_until(30, what: "#{pattern.inspect} on the screen") do
+      text << screen.read_nonblock(65_536, exception: false).then { |bytes| bytes.is_a?(String) ? bytes : "" }
+      text.dup.force_encoding(Encoding::UTF_8).scrub.match?(pattern)
+    end
+    text
+  end
+
+  # All up to the end. Linux ends a terminal without processes by EIO.
+  def rest(screen)
+    text = +""
+    wait_until(30, what: "the end of heddle top") do
+      bytes = screen.read_nonblock(65_536, exception: false)
+      text << bytes if bytes.is_a?(String)
+      bytes.nil?
+    rescue Errno::EIO
+      true
+    end
+    text
+  end
+end

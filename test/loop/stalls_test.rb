@@ -1,0 +1,439 @@
+# frozen_string_literal: true
+
+require "test_helper"
+require "support/loop_helpers"
+require "digest"
+require "logger"
+require "stringio"
+require "tempfile"
+require "zlib"
+
+# Heddle.watch_stalls: which code kept a loop, and why.
+class StallsTest < Minitest::Test
+  include LoopHelpers
+
+  LIMIT = 0.05
+  TEXT = "x" * 40_000_000
+  TRIES = 5 # of which one must have had a processor
+
+  def setup
+    @reports = Thread::Queue.new
+  end
+
+  def teardown
+    @watch&.stop
+    Heddle::StallWatch.settle(1.0)
+  end
+
+  def test_ruby_code_that_computes
+    stall = assert_stall(:ruby, /compute/) { compute(0.12) }
+    assert_includes stall.task, "\"guilty\""
+    assert_equal "main thread", stall.thread
+    assert_kind_of Float, stall.gc
+  end
+
+  def test_methods_in_c_that_return_at_once_are_ruby_code
+    assert_stall(:ruby, /#{__method__}/) { 1000.times { |number| number.to_s } until passed?(0.12) }
+  end
+
+  def test_time_of_allocations_is_not_gcs
+    assert_stall(:ruby, /#{__method__}/) do
+      [Time.now, +"a"] until passed?(0.12)
+    end
+  end
+
+  def test_a_digest
+    assert_stall(:native, /Digest/) { Digest::SHA256.hexdigest(TEXT) }
+  end
+
+  def test_zlib
+    assert_stall(:native, /Zlib.deflate/) { Zlib.deflate(TEXT) }
+  end
+
+  def test_a_regular_expression_that_backtracks
+    text = "#{"a" * 28}b"
+    assert_stall(:native, /match?/) { text.match?(/\A(a|aa)+\1\z/) }
+  end
+
+  def test_a_query_of_the_gem_sqlite3
+    require "sqlite3"
+    database = SQLite3::Database.new(":memory:")
+    query = "with recursive t(n) as (select 1 union all select n + 1 from t where n < 1500000) select count(*) from t"
+    assert_stall(:native, /SQLite3/) { database.execute(query) }
+  end
+
+  def test_gc
+    heap = Array.new(600_000) { Object.new }
+    stall = assert_stall(:gc, /GC.start/) { 4.times { GC.start } }
+    assert_operator stall.gc, :>=, 0.01
+    assert_equal 600_000, heap.size
+  end
+
+  def test_a_lock_of_a_file
+    Tempfile.create("heddle") do |file|
+      assert_stall(:blocked, /flock/) do
+        holder = holder_of(file.path, 0.3)
+        file.flock(File::LOCK_EX)
+        file.flock(File::LOCK_UN)
+        Process.wait(holder)
+      end
+    end
+  end
+
+  def test_a_thread_that_has_the_gvl
+    assert_thread_is_named
+  end
+
+  def test_one_thread_of_many_that_has_the_gvl
+    others = 70.times.map { Thread.new { sleep } }
+    assert_thread_is_named
+  ensure
+    others&.each(&:kill)
+  end
+
+  def test_a_process_that_was_stopped
+    stall = assert_stall(:kernel, /compute/) do
+      stopper = Process.spawn("sh", "-c", "sleep 0.05; kill -STOP #{Process.pid}; sleep 0.4; kill -CONT #{Process.pid}")
+      compute(0.1)
+      Process.wait(stopper)
+    end
+    assert_operator stall.seconds, :>=, LIMIT
+  end
+
+  def test_a_plain_thread_that_computes_beyond_its_deadline
+    @watch = watch
+    thread = Thread.new do
+      Heddle.deadline(0.02) { compute(1) }
+    rescue Heddle::DeadlineExceeded
+      nil
+    end
+    thread.name = "late"
+    thread.join
+    stall = next_report
+    assert_equal [:deadline, "thread \"late\"", nil], [stall.reason, stall.thread, stall.task]
+    assert_operator stall.seconds, :>=, LIMIT
+    assert_match(/compute/, stall.backtrace.join)
+  end
+
+  def test_a_trap_handler_that_computes
+    previous = trap("USR2") { compute(0.15) }
+    @watch = watch
+    Heddle.run do
+      Process.kill("USR2", Process.pid)
+      5.times { sleep(0.01) }
+    end
+    assert_match(/compute/, next_report.backtrace.join)
+  ensure
+    trap("USR2", previous)
+  end
+
+  def test_who_waited
+    @watch = watch
+    Heddle.run do
+      readable, writable = IO.pipe
+      Heddle.spawn(name: "timer") { sleep(0.02) }
+      Heddle.spawn(name: "reader") { readable.read(1) }
+      Heddle.spawn(name: "writer") do
+        writable.write("x")
+        compute(0.2)
+        sleep(0.01)
+      end
+    end
+    stall = next_report
+    assert_includes stall.task, "\"writer\""
+    names = stall.waiters.map(&:first).join
+    assert_includes names, "\"timer\""
+    assert_includes names, "\"reader\""
+    assert_operator stall.waited, :>=, 2
+    assert_equal stall.waiters.map(&:last).sort.reverse, stall.waiters.map(&:last)
+  end
+
+  def test_no_report_is_shorter_than_the_limit
+    @watch = watch
+    Heddle.run { 60.times { |turn| Heddle.spawn { compute(0.002 * turn) } } }
+    Heddle::StallWatch.settle(1.0)
+    lengths = Array.new(@reports.size) { @reports.pop.seconds }
+    refute_empty lengths
+    assert_operator lengths.min, :>=, LIMIT
+  end
+
+  def test_a_place_is_reported_once_a_second
+    @watch = watch
+    Heddle.run { compute(0.1) }
+    stall = next_report
+    given = []
+    other = Heddle::StallWatch.new(LIMIT, given.method(:<<))
+    3.times { other.report(stall) }
+    assert_equal [1], given.map(&:count)
+    assert_operator other.due_in, :<=, 1.0
+    wait_until { other.due_in.zero? }
+    other.report_due
+    assert_equal [1, 2], given.map(&:count)
+    assert_equal stall.seconds, given.last.seconds
+  end
+
+  def test_what_a_block_raises_is_printed
+    name = Object.new
+    def name.to_s = raise("no name")
+    seen = Thread::Queue.new
+    _, errors = capture_io do
+      @watch = Heddle.watch_stalls(LIMIT) do |stall|
+        seen << stall
+        raise "the block"
+      end
+      2.times do
+        Heddle.run do
+          task = Heddle.spawn do
+            sleep(0)
+            compute(0.1)
+          end
+          task.define_singleton_method(:name) { raise "no name" }
+        end
+        assert_match(/\Atask \d+\z/, pop(seen).task)
+        sleep(1.1)
+      end
+    end
+    assert_match(/the report of a stall failed: RuntimeError: the block/, errors)
+  end
+
+  def test_two_watches
+    long = Thread::Queue.new
+    second = Heddle.watch_stalls(0.6) { |stall| long << stall }
+    @watch = watch
+    Heddle.run { compute(0.1) }
+    assert_operator next_report.seconds, :<, 0.6
+    Heddle.run { compute(0.8) }
+    assert_operator pop(long).seconds, :>=, 0.6
+    @watch.stop
+    assert_equal [true, false], [@watch.stopped?, second.stopped?]
+    Heddle.run { compute(0.7) }
+    Heddle::StallWatch.settle(1.0)
+  ensure
+    second&.stop
+  end
+
+  def test_a_trap_handler_may_stop_the_watch
+    @watch = watch
+    previous = trap("USR2") { @watch.stop }
+    Heddle.run do
+      Heddle.spawn { compute(0.1) }
+      Process.kill("USR2", Process.pid)
+      wait_until { @watch.stopped? }
+    end
+    assert_nil @watch.stop
+  ensure
+    trap("USR2", previous)
+  end
+
+  def test_during_reports_before_it_returns
+    reports = []
+    value = Heddle.watch_stalls(LIMIT) { |stall| reports << stall }.during do
+      Heddle.run { compute(0.1) || :value }
+    end
+    assert_equal :value, value
+    assert_equal 1, reports.size
+    assert_raises(KeyError) { Heddle.watch_stalls(LIMIT).during { raise KeyError } }
+  end
+
+  def test_children_have_the_watch
+    @watch = Heddle.watch_stalls(LIMIT, to: io = StringIO.new)
+    output = forked do
+      io.truncate(io.rewind)
+      Heddle.run { Heddle.spawn(name: "child's") { compute(0.1) } }
+      Heddle::StallWatch.settle(1.0)
+      io.string
+    end
+    assert_match(/"child's"/, output)
+    output = Heddle.run do # the child goes on in the middle of a parent's turn
+      forked do
+        io.truncate(io.rewind)
+        compute(0.1)
+        Thread.new { Heddle.run { compute(0.1) } }.join
+        Heddle::StallWatch.settle(1.0)
+        io.string
+      end
+    end
+    assert_match(/compute/, output)
+  end
+
+  def test_where_reports_go
+    log, plain = StringIO.new, StringIO.new
+    watches = [Heddle.watch_stalls(LIMIT, to: Logger.new(log)), Heddle.watch_stalls(LIMIT, to: plain)]
+    Heddle.run { Heddle.spawn(name: "x") { compute(0.1) } }
+    watches.each(&:stop)
+    Heddle::StallWatch.settle(1.0)
+    assert_match(/WARN.*a stall of 0\.\d+ s: \S.* task \d+ "x" on main thread/, log.string)
+    assert_match(/\Aheddle: a stall of .*\n    from .*compute/, plain.string)
+    assert_raises(ArgumentError) { Heddle.watch_stalls(LIMIT, to: 1) }
+    assert_raises(ArgumentError) { Heddle.watch_stalls(LIMIT, to: plain) { nil } }
+  end
+
+  def test_notifications
+    require "heddle/notifications"
+    seen = Thread::Queue.new
+    subscriber = ActiveSupport::Notifications.subscribe("stall.heddle") { |event| seen << event }
+    @watch = Heddle.watch_stalls(LIMIT, to: ActiveSupport::Notifications)
+    Heddle.run { compute(0.1) }
+    event = pop(seen)
+    assert_in_delta event.payload[:stall].seconds * 1000, event.duration, 5
+  ensure
+    ActiveSupport::Notifications.unsubscribe(subscriber) if subscriber
+  end
+
+  def test_the_limit
+    [0, 0.001, -1, Float::NAN, Float::INFINITY, nil, "1"].each do |limit|
+      assert_match(/at least 0\.01 seconds/, assert_raises(ArgumentError) { Heddle.watch_stalls(limit) }.message)
+    end
+  end
+
+  # A signal that the program uses is neither sent nor taken.
+  def test_signals_of_the_program
+    skip "only Linux's threads get signals" if portable_build?
+    used = []
+    previous = trap("URG") { used << 1 }
+    @watch = watch
+    assert_equal "WINCH", Heddle::StallWatch.signal
+    winch = trap("WINCH") { used << 2 }
+    assert_nil Heddle::StallWatch.signal
+    Heddle.run { compute(0.1) }
+    assert_kind_of Heddle::Stall, next_report
+    @watch.stop
+    assert_empty used
+    assert_equal [2], trap("WINCH", winch || "DEFAULT").call
+  ensure
+    trap("URG", previous || "DEFAULT")
+    trap("WINCH", "DEFAULT")
+  end
+
+  def test_the_signal_is_given_back
+    skip "only Linux's threads get signals" if portable_build?
+    watch.stop
+    status = File.read("/proc/self/status")
+    caught = status[/^SigCgt:\s+(\h+)/, 1].to_i(16)
+    assert_equal 0, caught[Signal.list["URG"] - 1]
+  end
+
+  # Frames are kept alive until they are reported, and do not move.
+  def test_gc_at_random_and_signals_at_random
+    @watch = watch
+    previous = trap("USR2") { nil }
+    noise = Process.spawn("ruby", "-e", <<~RUBY)
+      200.times { Process.kill(%w[URG USR2 WINCH].sample, #{Process.pid}); sleep(rand * 0.01) }
+    RUBY
+    Heddle.run do
+      6.times do
+        Heddle.spawn do
+          self.class.define_method(:passing) { compute(0.06) }
+          passing
+          self.class.remove_method(:passing)
+          GC.respond_to?(:compact) ? GC.compact : GC.start
+        end
+      end
+    end
+    Process.wait(noise)
+    assert_kind_of Heddle::Stall, next_report
+  ensure
+    trap("USR2", previous)
+  end
+
+  def test_deadlocks_are_still_found
+    outcome = in_child(<<~RUBY)
+      Heddle.watch_stalls(0.05)
+      begin
+        Heddle.run { Thread::Queue.new.pop }
+      rescue Heddle::Deadlock => error
+        puts error.class
+      end
+      Thread::Queue.new.pop
+    RUBY
+    assert_equal "Heddle::Deadlock\n", outcome.out
+    assert_match(/No live threads left/, outcome.err)
+  end
+
+  private
+
+  def compute(seconds)
+    start = monotonic
+    number = 0
+    until monotonic - start >= seconds
+      number += 1 until number % 20_000 == 19_999
+      number += 1
+    end
+    nil
+  end
+
+  # Whether so many seconds are over since the turn began.
+  def passed?(seconds) = monotonic - @began >= seconds
+
+  def watch = Heddle.watch_stalls(LIMIT) { |stall| @reports << stall }
+
+  def pop(queue) = wait_until(20, what: "a report") { !queue.empty? && queue.pop }
+
+  def next_report = pop(@reports)
+
+  # A stall of the block, in a task, for that reason and at that place. Beside a busy machine the block may be kept by
+  # something else first.
+  def assert_stall(reason, place)
+    seen = []
+    TRIES.times do
+      seen.concat(stalls_of { yield })
+      found = seen.find { |stall| stall.reason == reason && stall.backtrace.join("\n").match?(place) }
+      return found if found
+    end
+    busy = seen.find { |stall| stall.reason == :kernel && stall.cpu.to_f < stall.seconds / 2 }
+    flunk("no #{reason} at #{place}, but #{seen.join("\n")}") unless busy
+    busy
+  end
+
+  def assert_thread_is_named
+    stall = assert_stall(:gvl, /compute/) do
+      thread = Thread.new { compute(0.5) }
+      thread.name = "the other"
+      sleep(0.01) until passed?(0.6)
+      thread.join
+    end
+    assert_match(/\Athread ("the other"|\d+)\z/, stall.culprit) if stall.reason == :gvl
+  end
+
+  def stalls_of
+    GC.start
+    @watch = watch # another one: it knows no places yet
+    Heddle.run do
+      Heddle.spawn(name: "guilty") do
+        sleep(0.03)
+        @began = monotonic
+        yield
+        sleep(0.01)
+      end
+    end
+    @watch.stop
+    Heddle::StallWatch.settle(1.0)
+    Array.new(@reports.size) { @reports.pop }
+  end
+
+  def holder_of(path, seconds)
+    reader, writer = IO.pipe
+    code = "f = File.open(ARGV[0]); f.flock(File::LOCK_EX); puts 1; $stdout.flush; sleep(#{seconds})"
+    pid = Process.spawn("ruby", "-e", code, path, out: writer)
+    reader.gets
+    pid
+  ensure
+    reader&.close
+    writer&.close
+  end
+
+  def forked
+    reader, writer = IO.pipe
+    pid = fork do
+      reader.close
+      writer.write(yield)
+      writer.close
+      exit!(0)
+    end
+    writer.close
+    reader.read
+  ensure
+    reader.close
+    Process.wait(pid)
+  end
+end
