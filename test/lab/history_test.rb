@@ -203,6 +203,7 @@ class LabHistoryTest < Minitest::Test
     LabHistories.write(@folder, runs: 1)
     {
       %w[--models tea] => /there is no model "tea"; there are stock, heddle, curb/,
+      %w[--models hed] => /there is no model "hed"; there are stock, heddle, curb/,
       %w[--metrics tea] => /there is no figure "tea"; there are CPU seconds per GB, /,
       %w[--commits javascript:alert(1)] => /--commits takes a URL with \{before\} and \{after\}/,
       %w[file.json] => /--history takes a folder, and no further files/,

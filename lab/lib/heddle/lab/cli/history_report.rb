@@ -21,8 +21,8 @@ module Heddle
           @ratios = ratios
           @origin = History::Origin.new(commits)
           @lines = history.groups.to_h { |group| [group, lines_of(group, models)] }
-          refuse_unknown("model", models, history.groups.flat_map { |group| group.lines.map(&:model) })
-          refuse_unknown("figure", metrics, history.groups.flat_map { |group| group.lines.map(&:title) })
+          refuse_unknown("model", models, known(:model)) { |model, name| model == name }
+          refuse_unknown("figure", metrics, known(:title)) { |title, name| asked?(title, name) }
         end
 
         # Prints the history.
@@ -61,9 +61,11 @@ module Heddle
           group.lines(ratios: @ratios).select { |line| models.nil? || models.include?(line.model) }
         end
 
+        def known(what) = @history.groups.flat_map { |group| group.lines.map(&what) }.uniq
+
         def refuse_unknown(kind, asked, known)
-          wrong = asked.to_a.find { |name| known.none? { |one| asked?(one, name) } }
-          raise UsageError, "there is no #{kind} #{wrong.inspect}; there are #{known.uniq.join(", ")}" if wrong
+          wrong = asked.to_a.find { |name| known.none? { |one| yield(one, name) } }
+          raise UsageError, "there is no #{kind} #{wrong.inspect}; there are #{known.join(", ")}" if wrong
         end
 
         def asked?(title, name) = title.downcase.start_with?(name.downcase)
