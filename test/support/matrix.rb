@@ -29,10 +29,10 @@ class TestMatrix
   ON_NEWER_POLL = %w[hazards].freeze
   # These test other things than the loop, or other programs: they run once on each Ruby, on the backend that
   # Heddle chooses.
-  ONCE = %w[lab memcached db wire net_http stream unmodified rails neverblock processes offload jobs blocking_mode
-    simulation documents].freeze
+  ONCE = %w[lab memcached db wire net_http stream insight unmodified rails neverblock processes offload jobs
+    blocking_mode simulation documents].freeze
   # These depend on Ruby's version, and so run on newer Rubies too.
-  ON_NEWER = %w[loop hazards resolver deadlines net_http stream neverblock faults simulation].freeze
+  ON_NEWER = %w[loop hazards insight resolver deadlines net_http stream neverblock faults simulation].freeze
   # The newest Ruby is the other end of the supported range, and has newer versions of the libraries.
   NEWEST = NEWER.last
   ON_NEWEST = [*ON_NEWER, "memcached", "db", "wire", "unmodified", "rails", "processes", "offload", "jobs",
@@ -45,8 +45,10 @@ class TestMatrix
   # Extra builds, on the oldest Ruby: one with assertions, and one as for a kernel without Linux's features. The build
   # with assertions, otherwise compiled as usual, takes the place of the usual one on the backend that Heddle chooses.
   BUILDS = {"debug" => nil, "portable" => "poll"}.freeze
-  # The portable build runs the tests of all that waits; the build with assertions runs those of the loop.
-  ON_BUILDS = {"debug" => %w[loop hazards], "portable" => %w[loop hazards resolver deadlines stream net_http]}.freeze
+  # The portable build runs the tests of all that waits; the build with assertions runs those of the loop, and of those
+  # who read its records.
+  ON_BUILDS = {"debug" => %w[loop hazards insight],
+               "portable" => %w[loop hazards insight resolver deadlines stream net_http]}.freeze
 
   # Programs may have a newer Net::HTTP than their Ruby came with.
   NEWEST_NET_HTTP = %w[net-http net-protocol].freeze
