@@ -362,6 +362,8 @@ module Heddle
     # handler while a watch runs: from then on it is no longer sent. A system call of a library in C may fail with
     # EINTR, as it may by the signal with which Ruby itself interrupts threads.
     #
+    # HEDDLE_WATCH_STALLS=0.05 in the environment does the same when Heddle is loaded, with reports to $stderr.
+    #
     # @example
     #   Heddle.watch_stalls(0.05) { |stall| logger.warn(stall.to_s) }
     # @param limit [Numeric] seconds, at least 0.01. No shorter stall is reported; one that is longer by less than a
@@ -424,3 +426,11 @@ module Heddle
 end
 
 at_exit { Heddle::StallWatch.program_ends }
+
+if (limit = ENV["HEDDLE_WATCH_STALLS"])
+  begin
+    Heddle.watch_stalls(Float(limit))
+  rescue ArgumentError, ThreadError => error # as with HEDDLE_INSIGHT, the program starts
+    warn "heddle: no stall is watched for, with HEDDLE_WATCH_STALLS=#{limit}: #{error.message}"
+  end
+end

@@ -20,6 +20,12 @@ class LabModelTest < Minitest::Test
     assert_empty parse("heddle").environment
   end
 
+  def test_modes
+    assert_equal "heddle@epoll+insight+yjit", parse("heddle@epoll+insight+yjit+insight").name
+    assert_equal({"HEDDLE_INSIGHT" => "1"}, parse("heddle_deadline+insight").environment)
+    assert_equal({"HEDDLE_WATCH_STALLS" => "0.05", "HEDDLE_BACKEND" => "epoll"}, parse("pool:5@epoll+watched").environment)
+  end
+
   def test_yjit
     %w[heddle+yjit threads:20+yjit pool:5@epoll+yjit].each { |name| assert_equal name, parse(name).name }
     assert_equal({"RUBY_YJIT_ENABLE" => "1", "HEDDLE_BACKEND" => "epoll"}, parse("pool:5@epoll+yjit").twin.environment)
@@ -30,7 +36,8 @@ class LabModelTest < Minitest::Test
     {"nope" => /unknown model "nope"; choose from threads, pool/, "pool" => /needs a number, as in pool:100/,
      "heddle:3" => /takes no number/,
      "pool:0" => /at least 1/, "heddle@kqueue" => /unknown backend "kqueue"; it has uring, epoll, poll/,
-     "threads@epoll" => /threads has none to choose/, "heddle+jit" => /unknown model/,
+     "threads@epoll" => /threads has none to choose/, "heddle+jit" => /unknown mode "jit"; heddle has yjit, insight/,
+     "async+insight" => /unknown mode "insight"; async has yjit$/,
      "" => /unknown model ""/}.each do |name, message|
       assert_match message, assert_raises(Heddle::Lab::UsageError) { parse(name) }.message
     end

@@ -286,6 +286,17 @@ class StallsTest < Minitest::Test
     end
   end
 
+  def test_the_environment
+    program = "Heddle.run { limit = Heddle::Clock.now + 0.2; nil until Heddle::Clock.now > limit }; puts :ended"
+    assert_match(/\Aheddle: a stall of 0\.\d+ s: /, in_child(program, env: {"HEDDLE_WATCH_STALLS" => "0.05"}).err)
+    {"soon" => /HEDDLE_WATCH_STALLS=soon: invalid value for Float/, "0" => /at least 0\.01 seconds/}
+      .each do |limit, message|
+        outcome = in_child(program, env: {"HEDDLE_WATCH_STALLS" => limit})
+        assert_equal "ended\n", outcome.out
+        assert_match message, outcome.err
+      end
+  end
+
   # A signal that the program uses is neither sent nor taken.
   def test_signals_of_the_program
     skip "only Linux's threads get signals" if portable_build?

@@ -3,7 +3,7 @@
 module Heddle
   module Lab
     # One way of doing a bench's work, as the user names it: `kind`, `kind:argument`, `kind@backend`, or
-    # `kind:argument@backend`. With `+yjit` at the end of the name, its process runs with YJIT.
+    # `kind:argument@backend`; with modes of its process at the end, such as `+yjit` and `+insight`.
     #
     # A twin is the same model measured a second time, against itself: the difference between the two is noise.
     class Model
@@ -17,9 +17,14 @@ module Heddle
       }.freeze
       private_constant :BACKENDS
 
-      # The environment that switches YJIT on, and nothing else.
-      YJIT = {"RUBY_YJIT_ENABLE" => "1"}.freeze
-      private_constant :YJIT
+      # The environment that switches a mode on, and nothing else. The library to which a mode belongs is the beginning
+      # of its variable.
+      MODES = {
+        "yjit" => {"RUBY_YJIT_ENABLE" => "1"},
+        "insight" => {"HEDDLE_INSIGHT" => "1"},
+        "watched" => {"HEDDLE_WATCH_STALLS" => "0.05"}
+      }.freeze
+      private_constant :MODES
 
       # @return [String] without argument and backend
       attr_reader :kind
@@ -34,7 +39,7 @@ module Heddle
       # @return [Model]
       # @raise [UsageError]
       def self.parse(name, kinds)
-        match = /\A(?<kind>\w[\w.-]*)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?(?<yjit>\+yjit)?\z/.match(name)
+        match = /\A(?<kind>\w[\w.-]*)(?::(?<argument>\d+))?(?:@(?<backend>\w+))?(?<modes>(?:\+\w+)*)\z/.match(name)
         rule = match && kinds[match[:kind]]
         unless rule
           raise UsageError, "unknown model #{name.inspect}; choose from #{kinds.keys.join(", ")}"
@@ -42,7 +47,9 @@ module Heddle
         argument = match[:argument]&.to_i
         check_argument(name, match[:kind], argument, rule)
         check_backend(name, match[:kind], match[:backend])
-        new(match[:kind], argument, match[:backend], yjit: !match[:yjit].nil?)
+        modes = match[:modes].split("+").drop(1).uniq
+        check_modes(name, match[:kind], modes)
+        new(match[:kind], argument, match[:backend], modes: modes)
       end
 
       def self.check_argument(name, kind, argument, rule)
@@ -60,7 +67,17 @@ module Heddle
         known = names ? "it has #{names.keys.join(", ")}" : "#{kind} has none to choose"
         raise UsageError, "model #{name.inspect}: unknown backend #{backend.inspect}; #{known}"
       end
-      private_class_method :check_argument, :check_backend
+
+      def self.check_modes(name, kind, modes)
+        known = MODES.select { |_, environment| environment.keys.first.start_with?("RUBY") || own?(kind) }.keys
+        unknown = (modes - known).first
+        return unless unknown
+
+        raise UsageError, "model #{name.inspect}: unknown mode #{unknown.inspect}; #{kind} has #{known.join(", ")}"
+      end
+
+      def self.own?(kind) = backends(kind)&.first == "HEDDLE_BACKEND"
+      private_class_method :check_argument, :check_backend, :check_modes, :own?
 
       # @api private
       def self.backends(kind) = BACKENDS[kind[/\A[a-z]+/]]
@@ -68,13 +85,13 @@ module Heddle
       # @param kind [String]
       # @param argument [Integer, nil]
       # @param backend [String, nil]
-      # @param yjit [Boolean]
+      # @param modes [Array<String>] "yjit", "insight", …
       # @param twin [Boolean]
-      def initialize(kind, argument = nil, backend = nil, yjit: false, twin: false)
+      def initialize(kind, argument = nil, backend = nil, modes: [], twin: false)
         @kind = kind
         @argument = argument
         @backend = backend
-        @yjit = yjit
+        @modes = modes
         @twin = twin
       end
 
@@ -82,18 +99,18 @@ module Heddle
       def twin? = @twin
 
       # @return [Boolean] whether its process runs with YJIT
-      def yjit? = @yjit
+      def yjit? = @modes.include?("yjit")
 
       # @return [Model] the same, to be measured against this one
-      def twin = Model.new(@kind, @argument, @backend, yjit: @yjit, twin: true)
+      def twin = Model.new(@kind, @argument, @backend, modes: @modes, twin: true)
 
       # @return [String] as the user names it; a twin has its original's name
-      def name = [@kind, @argument && ":#{@argument}", @backend && "@#{@backend}", ("+yjit" if @yjit)].join
+      def name = [@kind, @argument && ":#{@argument}", @backend && "@#{@backend}", *@modes.map { |mode| "+#{mode}" }].join
 
       # @return [Hash{String => String}] environment variables of its process
       def environment
         variable, names = Model.backends(@kind) if @backend
-        {**(@yjit ? YJIT : {}), **(@backend ? {variable => names.fetch(@backend)} : {})}
+        {**MODES.values_at(*@modes).reduce({}, :merge), **(@backend ? {variable => names.fetch(@backend)} : {})}
       end
     end
   end

@@ -143,7 +143,8 @@ module Heddle
             operands = [id, @bench.class.operands].compact.join(" ")
             options.banner = "Usage: heddle bench #{operands} [options]\n#{@bench.class.about}\n\n"
             options.on("--models NAMES", Array, "models to measure (#{@bench.class.default_models.join(",")});",
-              "kinds: #{kinds}; kind@uring and kind@epoll choose a backend, kind+yjit turns YJIT on") do |names|
+              "kinds: #{kinds}; kind@uring and kind@epoll choose a backend, kind+yjit turns YJIT on,",
+              "heddle+insight and heddle+watched what heddle ps and Heddle.watch_stalls need") do |names|
                 @bench.model_names = names
               end
             @bench.define_options(options)
