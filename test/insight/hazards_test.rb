@@ -287,6 +287,22 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  # As a command does on a busy machine.
+  def test_who_reads_slowly_gets_all
+    looking_into(<<~RUBY) do |_, _|
+      Heddle.run { 20_000.times { Heddle.spawn { sleep } }; puts "ready"; sleep }
+    RUBY
+      UNIXSocket.open(sockets.first) do |slow|
+        slow.write("ps\n")
+        bytes = +""
+        12.times { bytes << slow.readpartial(65_536) && sleep(1) }
+        assert_operator bytes.size, :<, 1 << 20, "the answer fits into the socket's buffer"
+        assert_operator (bytes << slow.read).lines.size, :>, 20_000
+        assert_equal %({"end":true}\n), bytes.lines.last
+      end
+    end
+  end
+
   # An answer that nobody reads, while the process ends.
   def test_the_end_while_an_answer_is_owed
     looking_into(<<~RUBY, signal: :TERM) do |_, _|

@@ -17,7 +17,9 @@
 #include <time.h>
 
 enum { WAITING = 16, SLICE = 256, STACK = 256 * 1024 };
-static const int64_t MILLISECOND = 1000000, QUESTION_SPAN = 1000 * MILLISECOND, ANSWER_SPAN = 10000 * MILLISECOND;
+static const int64_t MILLISECOND = 1000000, QUESTION_SPAN = 1000 * MILLISECOND;
+// Who reads slowly, on a busy machine, gets all; who takes nothing for so long does not keep others waiting.
+static const int64_t ANSWER_SPAN = 60000 * MILLISECOND, UNREAD_SPAN = 10000 * MILLISECOND;
 static const int64_t PATIENCE = 300 * MILLISECOND;
 static const long MOST_PATIENCE = 60000; // milliseconds
 
@@ -150,7 +152,8 @@ static bool read_question(int connection, char *question)
 static bool write_all(int connection, const char *bytes, size_t length, deadline_t until)
 {
     while (length) {
-        if (!ready(connection, POLLOUT, until)) return false;
+        deadline_t unread = deadline_in(UNREAD_SPAN);
+        if (!ready(connection, POLLOUT, unread < until ? unread : until)) return false;
         ssize_t count = send(connection, bytes, length, PORTABLE_NOSIGNAL);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (count <= 0) return false;
