@@ -196,13 +196,27 @@ class PsTest < Minitest::Test
     sql = Heddle::Insight.const_get(:SQL)
     {
       "select * from t1 where a = 'x''y' and b=-1.5e3" => "select * from t1 where a = ? and b=-?",
-      "select $1, E'\\'secret', $tag$ secret $tag$, 0xff" => "select $1, ?, ?, ?",
+      "select $1, E'a\\\\b', $tag$ secret $tag$, 0xff" => "select $1, ?, ?, ?",
       "select 1 -- secret\n, 2" => "select ? , ?", "select 'open" => "select ?",
       %(select "a" from t) => "select ? from t",
       "select $$secret #{"x" * 3000}$$" => "select ?", "select a$b$c, 'x'" => "select a$b$c, ?",
       "select 'C:\\', 'secret'" => "select ?", "select 'C:\\\\', b, 'secret'" => "select ?, b, ?",
       %(select "a\\", "secret") => "select ?", "select 'open\\" => "select ?"
     }.each { |text, expected| assert_equal expected, sql.without_values(text) }
+  end
+
+  # Databases read these texts differently.
+  def test_statements_that_are_not_understood_for_certain
+    sql = Heddle::Insight.const_get(:SQL)
+    ["E'\\', 'secret", "e'x\\', 'secret'", "1 # it's\n, 'secret'", "j #> '{a}', 'secret\nsecret'",
+      "/* a /* b */ it's */ 'secret'", "/*! '*/ secret' */ 'x'", "/*M! '*/ secret' */ 'x'", "5--'x\nsecret'",
+      "1 -- a\r 'x\n secret'", "`it's`, 'secret'", "[it's], 'secret'", "array['a]', 'secret'", "q'[it's secret]'",
+      "nq'{it's secret}'", "é$$ 'x $$ secret'"].each do |text|
+      shown = sql.without_values("select #{text}")
+      refute_includes shown, "secret", text
+      assert shown.match?(/\A(?:select| )/), text
+    end
+    assert_within(2) { ["[", "`", "$", "/*", "'\\", "[a", "e'"].each { |text| sql.without_values(text * 2000) } }
   end
 
   def test_all_loops_of_all_threads
