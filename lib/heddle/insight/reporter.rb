@@ -118,8 +118,8 @@ module Heddle
           next unless scheduler.respond_to?(:async)
 
           scheduler.tasks.each do |task|
-            name = task.name
-            Insight.add(JSON.generate("detail" => task.number, "name" => Clean.clean(name))) if name
+            name = Names.of_task(task)
+            Insight.add(JSON.generate("detail" => task.number, "name" => name)) if name
             pause
           end
         end
@@ -212,7 +212,7 @@ module Heddle
       def inspected(objects)
         objects.first(POOLS).map do |object|
           pause
-          Clean.clean(object.inspect)
+          Names.pool(object)
         end
       end
 
@@ -237,12 +237,8 @@ module Heddle
       def frames(frames) = (frames || []).first(FRAMES).map { |frame| Clean.clean(frame) }
 
       def loop_row(scheduler, thread, index)
-        {"loop" => index, "thread" => thread_name(thread), "backend" => scheduler.backend,
+        {"loop" => index, "thread" => Names.thread(thread), "backend" => scheduler.backend,
          "tasks" => scheduler.tasks.size}
-      end
-
-      def thread_name(thread)
-        (thread == Thread.main) ? "main thread" : "thread #{Clean.clean(thread.name || thread.inspect)}"
       end
 
       def task_row(task, index)
@@ -250,8 +246,8 @@ module Heddle
         state = state(task, waiting)
         row = {"task" => task.number, "parent" => task.parent_number, "loop" => index, "state" => state,
                "for" => task.waits_since, "left" => task.remaining, "backtrace" => backtrace(task)}
-        name = task.name
-        row["name"] = Clean.clean(name) if name
+        name = Names.of_task(task)
+        row["name"] = name if name
         row["waits_for"] = Clean.clean(waiting) if state == "waiting"
         row["ran"], row["ready"], row["turns"] = Insight.measured(task)
         object = task.blocker
