@@ -3,6 +3,7 @@
 require "test_helper"
 require "support/insight_helpers"
 require "support/postgresql_server"
+require "heddle/simulation"
 
 # heddle ps, tree and why, of processes whose loops go on.
 class PsTest < Minitest::Test
@@ -163,6 +164,65 @@ class PsTest < Minitest::Test
       assert_equal "select pg_sleep(?), ? where $1 = ?", asks["query"]
       assert_equal [asks["task"]], task(found, "wants one")["awaits"]
       assert_match(/"asks" +descriptor .* to be readable: select pg_sleep\(\?\)/, heddle("ps", pid))
+    end
+  end
+
+  def test_what_belongs_to_no_task
+    looking_into(<<~RUBY, env: {"RUBYLIB" => "#{ROOT}/test"}) do |pid|
+      require "heddle/net_http"
+      require "support/keeping_server"
+      server = KeepingServer.new
+      Heddle::NetHTTP.keep_alive(idle: 600)
+      sessions = Array.new(2) { Net::HTTP.start("127.0.0.1", server.port) }
+      sessions.each { |http| http.get("/") }
+      sessions.each(&:finish)
+      Heddle.run do
+        Heddle.spawn { Heddle.offload { sleep } }
+        sleep 0.01
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| one.dig("ruby", "workers", "offload", 0) == 1 }
+      assert_equal [1, 0, 32], found["ruby"]["workers"]["offload"]
+      assert_equal [2], found["ruby"]["idle_http_connections"].values
+      text = heddle("ps", pid)
+      assert_match(/^idle HTTP connections: 2 to 127\.0\.0\.1:\d+$/, text)
+      assert_match(/^worker threads for offload: 1 of 32 busy, 0 blocks queued$/, text)
+      assert_match(/^\d+ threads, \d+ of \d+ open descriptors$/, text)
+    end
+  end
+
+  def test_names_in_flight
+    Heddle::Simulation.run(seeds: 1) do |world|
+      world.name("api.example", "10.0.0.1")
+      looking_up = Heddle.spawn { Addrinfo.getaddrinfo("api.example", 80, nil, :STREAM) }
+      sleep(0) until looking_up.waits_for == "a name to be resolved"
+      assert_match(/^names in flight: api\.example$/, dumped)
+      looking_up.wait
+      refute_match(/names in flight/, dumped)
+    end
+  end
+
+  def test_objects_whose_methods_raise
+    looking_into(<<~RUBY) do |pid|
+      raising = Class.new(Thread) do
+        def name = raise("a name")
+        def inspect = raise("inspect")
+      end
+      thread = raising.new { sleep }
+      permits = Class.new(Heddle::Semaphore) { def inspect = raise(KeyError) }.new(0)
+      Heddle.run do
+        Heddle.spawn(name: "joins") { thread.join }
+        Heddle.spawn(name: "acquires") { permits.acquire }
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| task(one, "acquires")["waits_for"] }
+      assert_match(/\Athe end of thread \d+\z/, task(found, "joins")["waits_for"])
+      assert_equal "#<object, whose method inspect raises KeyError>", task(found, "acquires")["waits_for"]
+      assert_includes found["ruby"]["pools"], "#<object, whose method inspect raises KeyError>"
     end
   end
 
@@ -346,4 +406,8 @@ class PsTest < Minitest::Test
       assert_equal 15_000, found["tasks"].count { |one| one["waits_for"] == "a Thread::Queue" }
     end
   end
+
+  private
+
+  def dumped = StringIO.new.tap { |io| Heddle.dump(io) }.string
 end

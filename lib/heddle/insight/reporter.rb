@@ -68,8 +68,7 @@ module Heddle
         queries.each { |number, query| Insight.add(JSON.generate("detail" => number, "query" => query)) }
         trace(chain(argument.to_i)) if verb == "why"
         trace(each_task) if argument == "backtraces"
-        rest = {"pools" => pools, "connections" => connections, "running" => running, **limits}
-        Insight.add(JSON.generate("ruby" => rest))
+        Insight.add(JSON.generate("ruby" => {"running" => running, **resources}))
       end
 
       # @return [Snapshot]
@@ -79,7 +78,7 @@ module Heddle
         tasks = schedulers.each_with_index.flat_map do |(scheduler, _), index|
           scheduler.tasks.map { |task| task_row(task, index) }
         end
-        Snapshot.new({"pid" => Process.pid}, loops, tasks, {"pools" => pools, "connections" => connections})
+        Snapshot.new({"pid" => Process.pid}, loops, tasks, resources)
       end
 
       private
@@ -203,9 +202,16 @@ module Heddle
         end
       end
 
-      def pools = inspected(Pools.all.reject { |pool| connection?(pool) })
-
-      def connections = inspected(Pools.all.select { |pool| connection?(pool) })
+      # What belongs to no task. A program may have loaded a part of Heddle.
+      def resources
+        connections, pools = Pools.all.partition { |pool| connection?(pool) }
+        number, names = Insight.names_in_flight
+        {"pools" => inspected(pools), "connections" => inspected(connections),
+         "idle_http_connections" => NetHTTP.respond_to?(:idle_connections) ? NetHTTP.idle_connections : {},
+         "names_in_flight" => {"number" => number, "some" => names.map { |name| Clean.clean(name) }.uniq},
+         "workers" => Heddle.const_defined?(:WorkerThreads) ? Metrics.workers : {},
+         "threads" => Thread.list.size, "descriptors" => [descriptors, Process.getrlimit(:NOFILE).first]}
+      end
 
       def connection?(pool) = Heddle.const_defined?(:DB) && DB::Connection === pool
 
@@ -216,15 +222,10 @@ module Heddle
         end
       end
 
-      def limits
-        found = {"threads" => Thread.list.size, "descriptors" => [descriptors, Process.getrlimit(:NOFILE).first]}
-        found["offload_threads"] = Offload.threads if Heddle.const_defined?(:Offload)
-        found
-      end
-
       def descriptors
-        pause
-        Dir.children("/dev/fd").size - 1
+        count = -1 # without the folder's own
+        Dir.each_child("/dev/fd") { pause if ((count += 1) % STEPS).zero? }
+        count
       rescue SystemCallError
         0
       end

@@ -235,19 +235,41 @@ module Heddle
       def pools
         ruby = @snapshot.ruby || {}
         lines = %w[pools connections].flat_map { |key| Array(ruby[key]).map { |text| clean(text) } }
-        use = {"threads" => "threads", "descriptors" => "open descriptors",
-               "offload_threads" => "threads at most for Heddle.offload"}
-        used = use.filter_map { |key, noun| in_use(ruby[key], noun) }
-        lines << used.join(", ") unless used.empty?
-        lines
+        [*lines, *idle_connections(ruby["idle_http_connections"]), *names(ruby["names_in_flight"]),
+          *workers(ruby["workers"]), *limits(ruby)]
       end
 
-      # @param used [Integer, Array(Integer, Integer)] a number, or a number and its limit
-      def in_use(used, noun)
-        case used
-        when Integer then "#{used} #{noun}"
-        when Array then "#{used.first.to_i} of #{used.last.to_i} #{noun}"
+      def idle_connections(hosts)
+        return [] unless hosts.is_a?(Hash) && hosts.any?
+
+        ["idle HTTP connections: #{hosts.map { |host, count| "#{clean(count)} to #{clean(host)}" }.join(", ")}"]
+      end
+
+      def names(found)
+        found = found.is_a?(Hash) ? found.values_at("number", "some") : []
+        return [] unless (found in [Integer => number, Array => some]) && some.any?
+
+        others = number - some.size
+        more = " and #{others} more" if others > 0
+        ["names in flight: #{some.map { |name| clean(name) }.join(", ")}#{more}"]
+      end
+
+      # Those that have something to do.
+      def workers(uses)
+        uses = uses.is_a?(Hash) ? uses.values.zip(uses.keys) : []
+        uses.filter_map do |use, name|
+          next unless (use in [Integer => busy, Integer => queued, limit]) && busy + queued > 0
+
+          "worker threads for #{clean(name)}: #{busy}#{" of #{clean(limit)}" if limit} busy, " \
+            "#{plural(queued, "block")} queued"
         end
+      end
+
+      def limits(ruby)
+        threads, descriptors = ruby.values_at("threads", "descriptors")
+        return [] unless threads.is_a?(Integer) && (descriptors in [Integer => open, Integer => most])
+
+        ["#{plural(threads, "thread")}, #{open} of #{most} open descriptors"]
       end
     end
   end
