@@ -129,6 +129,27 @@ class PsTest < Minitest::Test
     end
   end
 
+  # Both holders wait for the same task, which is no cycle.
+  def test_what_two_tasks_wait_for
+    looking_into(<<~RUBY) do |pid|
+      Heddle.run do
+        permits = Heddle::Semaphore.new(2)
+        sleeper = Heddle.spawn(name: "sleeper") { sleep }
+        2.times { Heddle.spawn(name: "holder") { permits.acquire { sleeper.wait } } }
+        Heddle.spawn(name: "waiter") { permits.acquire }
+        sleep 0.01
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| task(one, "waiter")["awaits"] && task(one, "holder")["awaits"] }
+      text = heddle("why", pid, task(found, "waiter")["task"])
+      assert_equal 2, text.scan("\"sleeper\" waiting").size, text
+      assert_match(/"sleeper" waiting .*\n +see above$/, text)
+      refute_includes text, "cycle"
+    end
+  end
+
   def test_who_may_hold_a_lock
     looking_into(<<~RUBY) do |pid|
       Heddle.run do

@@ -68,11 +68,11 @@ module Heddle
       def ps(pid, options)
         return list(options) unless pid
 
-        show(pid, options, options[:backtraces] ? "ps backtraces" : "ps") { |text| text.ps }
+        show(pid, options) { |text| text.ps }
       end
 
       def list(options)
-        found = Processes.all
+        found = Processes.all(patient("ps", options))
         return print_json(found) if options[:json]
 
         @out.puts found.flat_map { |snapshot| Insight::Text.new(snapshot).head }
@@ -94,14 +94,14 @@ module Heddle
           rescue Absent
             nil # it does not listen, or has ended meanwhile
           rescue Failure => error
-            @err.puts "process #{child}: #{error.message}"
+            @err.puts "heddle: #{error.message}"
           end
           raise failure if failure
         end
       end
 
-      def show(pid, options, words = "ps")
-        found = snapshots(pid, patient(words, options))
+      def show(pid, options)
+        found = snapshots(pid, patient("ps", options))
         return print_json(found) if options[:json]
 
         found.each_with_index do |snapshot, index|
@@ -122,13 +122,18 @@ module Heddle
         0
       end
 
+      def painted(lines) = lines.map { |line| @colours.paint(line) }
+
       def patient(words, options)
+        words += " backtraces" if options[:backtraces]
         options[:wait] ? "#{words} wait=#{(options[:wait] * 1000).round}" : words
       end
 
       def print_json(snapshots)
         snapshots.each { |snapshot| @out.puts JSON.generate(snapshot.to_h) }
         0
+      rescue JSON::GeneratorError => error
+        raise Failure, "this is no answer of Heddle's (#{error.message})"
       end
 
       def top(pid, options)

@@ -19,8 +19,9 @@ module Heddle
       LINE = 4 << 20
       LINES = 1_000_000
       DEPTH = 6
-      INTEGERS = %w[task parent loop tasks ready_count turns runs descriptor switches thread_id].freeze
+      INTEGERS = %w[task parent loop tasks turns runs descriptor switches thread_id].freeze
       SECONDS_OF = %w[for left ran ready asleep runs_for slept].freeze
+      OF_BLOCKS = %w[waits_for awaits may_await].freeze # what a task has that waits for an object
       CHUNK = 1 << 16
       # The answer is none.
       class Garbage < Failure
@@ -29,7 +30,7 @@ module Heddle
       # The process answers another user only.
       class Refused < Failure
       end
-      private_constant :SECONDS, :BYTES, :LINE, :LINES, :DEPTH, :INTEGERS, :SECONDS_OF, :CHUNK
+      private_constant :SECONDS, :BYTES, :LINE, :LINES, :DEPTH, :INTEGERS, :SECONDS_OF, :OF_BLOCKS, :CHUNK
 
       # @param folder [Folder]
       # @param socket [String] path
@@ -43,7 +44,7 @@ module Heddle
       # @raise [Failure]
       def ask(words)
         @until = Clock.now + SECONDS
-        connection = @folder.connect(@socket) or return
+        connection = @folder.connect(@socket, @until) or return
         begin
           send_words(connection, "#{words}\n")
           rows = lines(connection)
@@ -120,7 +121,8 @@ module Heddle
           elsif row.key?("loop") then loops << row
           elsif row.key?("ruby") then ruby, reason = row.values_at("ruby", "reason")
           elsif row.key?("refused")
-            raise Refused, "#{@socket}: the process is user #{row["user"].to_i}'s, and answers that user only"
+            user = Insight::Clean.clean(row["user"])
+            raise Refused, "#{@socket}: the process is user #{user}'s, and answers that user only"
           else
             process.merge!(row)
           end
@@ -154,7 +156,7 @@ module Heddle
           if (detail = details[task["task"]])
             detail.delete("detail")
             checked([detail])
-            detail.delete("waits_for") unless task["state"] == "waiting"
+            OF_BLOCKS.each { |key| detail.delete(key) } unless task["wait"] == "block" # any more
             task.merge!(detail)
           end
           frames = running[task["loop"]]

@@ -155,12 +155,10 @@ module Heddle
       end
 
       def lost
-        count = @snapshot.process["lost"].to_i
-        if count.zero?
-          []
-        else
-          ["#{plural(count, "task")} could not be recorded and #{(count == 1) ? "is" : "are"} missing"]
-        end
+        count = @snapshot.process["lost"]
+        return [] unless count.is_a?(Integer) && count > 0
+
+        ["#{plural(count, "task")} could not be recorded and #{(count == 1) ? "is" : "are"} missing"]
       end
 
       def columns_for(tasks)
@@ -209,19 +207,21 @@ module Heddle
 
       def chain(task, seen, before)
         lines = ["#{before}task #{named(task)} #{state(task)}"]
-        return lines << "#{before}  which this line's tasks wait for: a cycle" if seen[task["task"]]
+        return lines << "#{before}  which this line's tasks wait for: a cycle" if seen[task["task"]] == :above
+        return lines << "#{before}  see above" if seen[task["task"]]
 
-        seen[task["task"]] = true
+        seen[task["task"]] = :above
         lines << "#{before}  its deadline is in #{Text.seconds(task["left"])}" if task["left"]
         lines << "#{before}  started by #{started_by(task)}"
         lines.concat(trace(task, "#{before}    from "))
-        return lines << "#{before}  …" if seen.size > CHAIN
-
         lines << "#{before}  one of these tasks may hold it:" if task["may_await"]
         (task["awaits"] || task["may_await"] || []).each do |number|
+          break lines << "#{before}  …" if seen.size > CHAIN
+
           awaited = @snapshot.by_number[number]
-          lines.concat(awaited ? chain(awaited, seen, "#{before}  ") : ["#{before}  task #{number.to_i} has ended"])
+          lines.concat(awaited ? chain(awaited, seen, "#{before}  ") : ["#{before}  task #{number} has ended"])
         end
+        seen[task["task"]] = :told
         lines
       end
 
