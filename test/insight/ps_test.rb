@@ -282,7 +282,11 @@ class PsTest < Minitest::Test
       %(select "a" from t) => "select ? from t",
       "select $$secret #{"x" * 3000}$$" => "select ?", "select a$b$c, 'x'" => "select a$b$c, ?",
       "select 'C:\\', 'secret'" => "select ?", "select 'C:\\\\', b, 'secret'" => "select ?, b, ?",
-      %(select "a\\", "secret") => "select ?", "select 'open\\" => "select ?"
+      %(select "a\\", "secret") => "select ?", "select 'open\\" => "select ?",
+      "select 0b101, 1_000, 1e-5, .5, 'a''b', c1" => "select ?, ?, ?, .?, ?, c1",
+      "select $é$ it's secret $é$, é$$, 'x'" => "select ?, é$$, ?",
+      "select /* it's */ a, 'x' -- it's\r\n, 'y'" => "select a, ? , ?",
+      "select `a b-c`.`d5`, array['x', 'y'][1], a[i-1], a[$1]" => "select `a b-c`.`d5`, array[?, ?][?], a[i-?], a[$1]"
     }.each { |text, expected| assert_equal expected, sql.without_values(text) }
   end
 
@@ -353,6 +357,14 @@ class PsTest < Minitest::Test
       assert_includes text, %("#{"ü" * 31}")
       refute_match(/[\e\u202e]/, text)
     end
+  end
+
+  def test_wide_characters
+    task = {"task" => 1, "state" => "waiting", "for" => 1.0, "loop" => 1, "wait" => "sleep"}
+    names = ["ab", "日本語", "🍀", "e\u0301", "ｱ"]
+    rows = Heddle::Insight::Text.new(nil).table(names.map { |name| task.merge("name" => name) }).drop(1)
+    assert_equal ["ab\"      ", "日本語\"  ", "🍀\"      ", "e\u0301\"       ", "ｱ\"       "],
+      rows.map { |row| row[/"(.*?" +)the end/, 1] }
   end
 
   def test_a_process_that_does_not_listen_and_one_that_is_none

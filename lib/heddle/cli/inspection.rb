@@ -3,6 +3,7 @@
 require "json"
 require "optparse"
 require_relative "../insight/text"
+require_relative "colours"
 require_relative "processes"
 
 module Heddle
@@ -17,6 +18,7 @@ module Heddle
       def initialize(out, err)
         @out = out
         @err = err
+        @colours = Colours.new(out)
       end
 
       # @param argv [Array<String>]
@@ -106,7 +108,7 @@ module Heddle
 
         found.each_with_index do |snapshot, index|
           @out.puts unless index.zero?
-          @out.puts yield(Insight::Text.new(snapshot))
+          @out.puts painted(yield(Insight::Text.new(snapshot)))
         end
         0
       end
@@ -118,7 +120,7 @@ module Heddle
 
         return print_json([snapshot]) if options[:json]
 
-        @out.puts lines
+        @out.puts painted(lines)
         0
       end
 

@@ -73,7 +73,9 @@ module Heddle
 
         columns = columns_for(tasks)
         rows = tasks.map { |task| [columns.map { |_, value| value.call(task) }, task] }
-        widths = columns.each_index.map { |at| [columns[at].first, *rows.map { |row, _| row[at] }].map(&:size).max }
+        widths = columns.each_index.map do |at|
+          [columns[at].first, *rows.map { |row, _| row[at] }].map { |cell| Clean.width(cell) }.max
+        end
         lines = rows.flat_map { |row, task| [line(row, widths), *trace(task, "    from ")] }
         [line(columns.map(&:first), widths), *lines]
       end
@@ -180,7 +182,7 @@ module Heddle
       end
 
       def line(cells, widths)
-        "  #{cells.each_with_index.map { |cell, at| cell.ljust(widths[at]) }.join("  ")}".rstrip
+        "  #{cells.zip(widths).map { |cell, width| cell + " " * (width - Clean.width(cell)) }.join("  ")}".rstrip
       end
 
       def trace(task, before)
