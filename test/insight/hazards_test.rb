@@ -97,6 +97,15 @@ class InsightHazardsTest < Minitest::Test
     RUBY
   end
 
+  # That takes 20 ms for a million objects, in which no other thread runs.
+  def test_pools_are_found_without_a_walk_through_all_objects
+    assert_equal "true\n", assert_child(<<~RUBY)
+      pool = Heddle::FiberPool.new(1)
+      ObjectSpace.singleton_class.prepend(Module.new { def each_object(*) = raise("a walk") })
+      p Heddle::Pools.all.include?(pool)
+    RUBY
+  end
+
   # Ruby 3.1 would corrupt its memory, were they in a WeakMap.
   def test_pools_beside_ractors_that_collect_garbage
     assert_equal "done\n", assert_child(<<~RUBY)
