@@ -367,7 +367,7 @@ module Heddle
       # @raise [ArgumentError]
       def of(target)
         return target if target.respond_to?(:call)
-        return notifications(target) if target.respond_to?(:publish_event)
+        return notifications if target.respond_to?(:publish_event)
         return ->(stall) { target.warn("heddle: a stall of #{stall}") } if target.respond_to?(:warn)
         return ->(stall) { target.write("heddle: a stall of #{stall}\n") } if target.respond_to?(:write)
 
@@ -377,9 +377,9 @@ module Heddle
 
       private
 
-      def notifications(_)
-        require_relative "notifications"
-        Notifications.method(:publish_stall)
+      def notifications
+        require_relative "notifications/event"
+        ->(stall) { Notifications::Event.publish("stall.heddle", stall.ended_at.to_f, stall.seconds, stall: stall) }
       end
     end
   end

@@ -280,6 +280,16 @@ class StallsTest < Minitest::Test
     ActiveSupport::Notifications.unsubscribe(subscriber) if subscriber
   end
 
+  # Without the events of statements, which cost each statement something.
+  def test_notifications_of_stalls_alone
+    assert_equal "false\n", assert_child(<<~RUBY, gems: true)
+      require "active_support"
+      require "active_support/notifications"
+      Heddle.watch_stalls(0.05, to: ActiveSupport::Notifications)
+      p $LOADED_FEATURES.any? { |file| file.end_with?("heddle/notifications.rb") }
+    RUBY
+  end
+
   def test_the_limit
     [0, 0.001, -1, Float::NAN, Float::INFINITY, nil, "1"].each do |limit|
       assert_match(/at least 0\.01 seconds/, assert_raises(ArgumentError) { Heddle.watch_stalls(limit) }.message)
