@@ -26,7 +26,7 @@ class InsightHazardsTest < Minitest::Test
       end
     RUBY
       text = heddle("ps", pid)
-      assert_match(/^Ruby code could not answer within 0\.3 s/, text)
+      assert_match(/^Ruby code did not answer in time/, text)
       assert_match(/^  task \d+ "stuck" has run for .* on main thread$/, text)
       assert_match(/ running .* "stuck" /, text)
       assert_match(/ waiting .* "other" +another fiber or thread$/, text)
@@ -410,6 +410,16 @@ class InsightHazardsTest < Minitest::Test
     _, out, = answered(rows.map { |one| "#{JSON.generate(one)}\n" }.join, "why", 1)
     assert_match(/^task 1 waiting for -: the end of a sleep$/, out)
     refute_match(/cycle/, out)
+  end
+
+  # That of a child that answers is no reason to be silent about it.
+  def test_a_process_that_answers_garbage_and_has_a_child_that_answers
+    looking_into("puts 'ready'; sleep") do |child|
+      status, out, err = answered("nonsense\n")
+      assert_equal 69, status
+      assert_match(/^process #{child} /, out)
+      assert_match(/no JSON/, err)
+    end
   end
 
   # Each level of the tree would be twice as long as the one above.

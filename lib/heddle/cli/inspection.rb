@@ -48,6 +48,7 @@ module Heddle
       def options(verb, rest)
         options = {}
         parser = OptionParser.new
+        parser.version = VERSION
         parser.on("--json") { options[:json] = true } unless verb == "top"
         parser.on("--backtraces") { options[:backtraces] = true } if verb == "ps"
         parser.on("--wait SECONDS", Float) { |seconds| options[:wait] = seconds.clamp(0, 60) }
@@ -82,7 +83,7 @@ module Heddle
         0
       end
 
-      # The process, and those of its children that listen. Raises the process's own failure if no child answers.
+      # The process, and those of its children that listen. A process that does not listen is left out if a child does.
       def snapshots(pid, words)
         Enumerator.new do |found|
           begin
@@ -92,7 +93,7 @@ module Heddle
           end
           Processes.children(pid).each do |child|
             found << Processes.ask(child, words)
-            failure = nil
+            failure = nil if failure.is_a?(Absent)
           rescue Absent
             nil # it does not listen, or has ended meanwhile
           rescue Failure => error

@@ -22,6 +22,7 @@ module Heddle
       INTEGERS = %w[task parent loop tasks turns runs descriptor switches thread_id].freeze
       SECONDS_OF = %w[for left ran ready asleep runs_for slept].freeze
       OF_BLOCKS = %w[waits_for awaits may_await].freeze # what a task has that waits for an object
+      LAST = "{\"end\":true}\n"
       CHUNK = 1 << 16
       # The answer is none.
       class Garbage < Failure
@@ -30,7 +31,7 @@ module Heddle
       # The process answers another user only.
       class Refused < Failure
       end
-      private_constant :SECONDS, :BYTES, :LINE, :LINES, :DEPTH, :INTEGERS, :SECONDS_OF, :OF_BLOCKS, :CHUNK
+      private_constant :SECONDS, :BYTES, :LINE, :LINES, :DEPTH, :INTEGERS, :SECONDS_OF, :OF_BLOCKS, :LAST, :CHUNK
 
       # @param folder [Folder]
       # @param socket [String] path
@@ -68,23 +69,23 @@ module Heddle
         nil # it has refused: its reason can still be read
       end
 
+      # Reads all before it parses the rest: the process waits only for so long until its answer is taken.
+      #
       # @return [Array<Hash>]
       def lines(connection)
-        found = []
-        rest = +""
-        read = 0
-        while (bytes = receive(connection))
-          read += bytes.bytesize
-          garbage("more than #{BYTES} bytes") if read > BYTES
-          rest << bytes
-          *whole, rest = rest.split("\n", -1) if bytes.include?("\n")
-          whole&.each { |line| found << parse(line) }
-          whole = nil
-          garbage("more than #{LINES} lines") if found.size > LINES
-          garbage("a line of more than #{LINE} bytes") if rest.bytesize > LINE
-          return found if found.last&.key?("end")
+        text = "".b
+        rest = 0 # bytes of the line that is not whole
+        until text.end_with?(LAST)
+          bytes = receive(connection) or break
+          line_end = bytes.rindex("\n")
+          parse((text + bytes)[/.*/]) if line_end && text.bytesize == rest # the first line
+          text << bytes
+          rest = line_end ? bytes.bytesize - line_end - 1 : rest + bytes.bytesize
+          garbage("a line of more than #{LINE} bytes") if rest > LINE
+          garbage("more than #{BYTES} bytes") if text.bytesize > BYTES
         end
-        found
+        garbage("more than #{LINES} lines") if text.count("\n") > LINES
+        text.byteslice(0, text.bytesize - rest).each_line(chomp: true).map { |line| parse(line) }
       end
 
       def receive(connection)
@@ -122,7 +123,8 @@ module Heddle
           elsif row.key?("ruby") then ruby, reason = row.values_at("ruby", "reason")
           elsif row.key?("refused")
             user = Insight::Clean.clean(row["user"])
-            raise Refused, "#{@socket}: the process is user #{user}'s, and answers that user only"
+            raise Refused, "#{@socket}: the process is user #{user}'s, and answers that user only: run heddle as " \
+              "that user"
           else
             process.merge!(row)
           end

@@ -207,10 +207,16 @@ module Heddle
         connections, pools = Pools.all.partition { |pool| connection?(pool) }
         number, names = Insight.names_in_flight
         {"pools" => inspected(pools), "connections" => inspected(connections),
-         "idle_http_connections" => NetHTTP.respond_to?(:idle_connections) ? NetHTTP.idle_connections : {},
+         "idle_http_connections" => idle_connections,
          "names_in_flight" => {"number" => number, "some" => names.map { |name| Clean.clean(name) }.uniq},
          "workers" => Heddle.const_defined?(:WorkerThreads) ? Metrics.workers : {},
          "threads" => Thread.list.size, "descriptors" => [descriptors, Process.getrlimit(:NOFILE).first]}
+      end
+
+      def idle_connections
+        return {} unless NetHTTP.respond_to?(:idle_connections)
+
+        NetHTTP.idle_connections.first(POOLS).to_h { |host, count| [Clean.clean(host), count] }
       end
 
       def connection?(pool) = Heddle.const_defined?(:DB) && DB::Connection === pool

@@ -142,7 +142,7 @@ module Heddle
 
         case @snapshot.reason
         when "late"
-          ["Ruby code could not answer within 0.3 s, so names of locks, pools and backtraces are missing:", *suspects]
+          ["Ruby code did not answer in time, so names of locks, pools and backtraces are missing:", *suspects]
         when "missing" then ["the thread that asks Ruby code has ended, so locks, pools and backtraces are missing"]
         else ["Ruby code could not answer: #{clean(@snapshot.reason)}"]
         end
