@@ -5,7 +5,7 @@ module Heddle
     # The colours of a terminal, in the lines of {Insight::Text}: tasks that run, and those that could.
     class Colours
       CODES = {"running" => "1;31", "ready" => "33", "queued" => "33"}.freeze
-      # The state in a line of a table or a tree, which a name cannot forge.
+      # The state, in a line of a table or a tree.
       STATE = /\A[ │├└─]*(?:task )?\d+ +(?:".*" )?\K(?:running|ready|queued)(?= )/
       private_constant :CODES, :STATE
 

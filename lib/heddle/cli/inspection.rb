@@ -84,7 +84,7 @@ module Heddle
       end
 
       # The process, and those of its children that listen. A process that does not listen is left out if a child does.
-      def snapshots(pid, words)
+      def snapshots(pid, words, err = @err)
         Enumerator.new do |found|
           begin
             found << Processes.ask(pid, words)
@@ -97,7 +97,7 @@ module Heddle
           rescue Absent
             nil # it does not listen, or has ended meanwhile
           rescue Failure => error
-            @err.puts "heddle: #{error.message}"
+            err&.puts "heddle: #{error.message}"
           end
           raise failure if failure
         end
@@ -141,7 +141,7 @@ module Heddle
 
       def top(pid, options)
         require_relative "top"
-        Top.new(@out) { snapshots(pid, patient("ps", options)).to_a }.run
+        Top.new(@out) { snapshots(pid, patient("ps", options), nil).to_a }.run
       end
     end
     private_constant :Inspection

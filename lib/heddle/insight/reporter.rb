@@ -205,10 +205,8 @@ module Heddle
       # What belongs to no task. A program may have loaded a part of Heddle.
       def resources
         connections, pools = Pools.all.partition { |pool| connection?(pool) }
-        number, names = Insight.names_in_flight
         {"pools" => inspected(pools), "connections" => inspected(connections),
-         "idle_http_connections" => idle_connections,
-         "names_in_flight" => {"number" => number, "some" => names.map { |name| Clean.clean(name) }.uniq},
+         "idle_http_connections" => idle_connections, "names_in_flight" => names_in_flight,
          "workers" => Heddle.const_defined?(:WorkerThreads) ? Metrics.workers : {},
          "threads" => Thread.list.size, "descriptors" => [descriptors, Process.getrlimit(:NOFILE).first]}
       end
@@ -217,6 +215,12 @@ module Heddle
         return {} unless NetHTTP.respond_to?(:idle_connections)
 
         NetHTTP.idle_connections.first(POOLS).to_h { |host, count| [Clean.clean(host), count] }
+      end
+
+      # A host may have a look-up for each family of addresses.
+      def names_in_flight
+        number, some = Insight.names_in_flight
+        {"some" => some.map { |name| Clean.clean(name) }.uniq, "more" => number - some.size}
       end
 
       def connection?(pool) = Heddle.const_defined?(:DB) && DB::Connection === pool

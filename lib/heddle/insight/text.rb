@@ -248,12 +248,11 @@ module Heddle
       end
 
       def names(found)
-        found = found.is_a?(Hash) ? found.values_at("number", "some") : []
-        return [] unless (found in [Integer => number, Array => some]) && some.any?
+        some, more = found.values_at("some", "more") if found.is_a?(Hash)
+        return [] unless some.is_a?(Array) && some.any? && more.is_a?(Integer)
 
-        others = number - some.size
-        more = " and #{others} more" if others > 0
-        ["names in flight: #{some.map { |name| clean(name) }.join(", ")}#{more}"]
+        others = " and #{plural(more, "look-up")} more" if more > 0
+        ["names in flight: #{some.map { |name| clean(name) }.join(", ")}#{others}"]
       end
 
       # Those that have something to do.
