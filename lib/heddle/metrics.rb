@@ -110,12 +110,21 @@ module Heddle
         end)
       end
 
+      # @return [Hash{String => Array(Integer, Integer, Integer)}] by purpose: the threads that run a block, the blocks
+      #   that wait for one, and the most threads, nil if there may be any number
+      # @api private
+      def workers
+        WORKERS.to_a.to_h do |name, workers|
+          [name.delete_prefix("heddle "), [*workers.use, (workers.limit if workers.limit.finite?)]]
+        end
+      end
+
       private
 
       def add_workers(numbers)
-        uses = WORKERS.to_h { |name, workers| [name.delete_prefix("heddle "), workers.use] }
+        uses = workers
         numbers[:workers_busy] = uses.transform_values(&:first)
-        numbers[:workers_queued] = uses.transform_values(&:last)
+        numbers[:workers_queued] = uses.transform_values { |_, queued| queued }
       end
 
       def add_fiber_pools(numbers)

@@ -106,6 +106,10 @@ module Heddle
         nil
       end
 
+      # @return [Hash{String => Integer}] how many connections are idle, by host and port
+      # @api private
+      def idle_connections = KeepAlive.idle_connections
+
       private
 
       def installation(klass)

@@ -2,10 +2,10 @@
 
 require_relative "core/required_gem"
 Heddle::RequiredGem.load("active_support", "heddle/notifications", "activesupport")
-require "active_support/notifications"
 require_relative "../heddle"
 require_relative "db"
 require_relative "db/query_listeners"
+require_relative "notifications/event"
 
 module Heddle
   # Publishes each statement of Heddle::DB as the event +sql.heddle+ of ActiveSupport::Notifications. Its payload has
@@ -19,28 +19,11 @@ module Heddle
   module Notifications
     NAME = "sql.heddle"
 
-    # An event that is over when it is made.
-    class Event < ActiveSupport::Notifications::Event
-      def time = Time.at(super)
-
-      def end = Time.at(super)
-    end
-
     class << self
       def publish(event)
         return unless ActiveSupport::Notifications.notifier.listening?(NAME)
 
-        ended = Process.clock_gettime(Process::CLOCK_REALTIME)
-        id = ActiveSupport::Notifications.instrumenter.id
-        ActiveSupport::Notifications.publish_event(Event.new(NAME, ended - event.seconds, ended, id, payload(event)))
-      end
-
-      # A report of {Heddle.watch_stalls}.
-      def publish_stall(stall)
-        ended = stall.ended_at.to_f
-        id = ActiveSupport::Notifications.instrumenter.id
-        event = Event.new("stall.heddle", ended - stall.seconds, ended, id, {stall: stall})
-        ActiveSupport::Notifications.publish_event(event)
+        Event.publish(NAME, Process.clock_gettime(Process::CLOCK_REALTIME), event.seconds, payload(event))
       end
 
       private

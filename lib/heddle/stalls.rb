@@ -43,12 +43,13 @@ module Heddle
     attr_reader :count
 
     # @api private
-    def initialize(seen, lines, names)
+    def initialize(seen, lines)
       @seconds, @reason, @cpu, @gc, @waited = seen.values_at(:seconds, :reason, :cpu, :gc, :waited)
       @ended_at = Time.at(seen[:ended])
-      @task = names.task(seen[:task], seen[:number])
+      names = Insight::Names
+      @task = names.task(seen[:task], seen[:number]) if seen[:task]
       @thread = names.thread(seen[:thread])
-      @culprit = names.native_thread(seen[:culprit])
+      @culprit = names.native_thread(seen[:culprit]) if seen[:culprit]
       @waiters = seen[:waiters].map { |task, number, waited| [names.task(task, number), waited] }
       @backtrace = lines
       @count = 1
@@ -107,10 +108,12 @@ module Heddle
         adjust
         report_in_thread
         Scheduler.open.each { |scheduler, thread| watch_loop(scheduler, thread.native_thread_id.to_i) }
-      rescue
-        @watches.delete(watch)
-        adjust
-        raise
+        added = true
+      ensure
+        unless added
+          @watches.delete(watch)
+          adjust
+        end
       end
 
       # @api private
@@ -190,7 +193,7 @@ module Heddle
       end
 
       def read(seen)
-        Stall.new(seen, Lines.of(seen[:place]), Names)
+        Stall.new(seen, Lines.of(seen[:place]))
       rescue => error
         warn "heddle: cannot report a stall: #{error.class}: #{error.message}"
       end
@@ -212,8 +215,6 @@ module Heddle
     #
     # @return [nil]
     def stop
-      return if @stopped
-
       @stopped = true
       self.class.remove(self)
       nil
@@ -296,57 +297,21 @@ module Heddle
         # @return [Array<String>]
         def of(place)
           place = place.to_a.dup
-          return place.map { |line| utf8(line) } if place.first.is_a?(String)
+          return place.map { |line| clean(line) } if place.first.is_a?(String)
 
           outer = nil
           place.reverse.map { |path, line, label|
-            outer = "#{utf8(path)}:#{line}" if path
-            "#{outer || "(in C)"}:in '#{utf8(label)}'"
+            outer = "#{clean(path)}:#{line}" if path
+            "#{outer || "(in C)"}:in '#{clean(label)}'"
           }.reverse
         end
 
         private
 
-        def utf8(text) = text.to_s.dup.force_encoding(Encoding::UTF_8).scrub("?")
+        def clean(text) = Insight::Clean.clean(text)
       end
     end
-
-    # Of tasks and threads. Classes of the program may have methods of their own for that, which raise.
-    module Names
-      class << self
-        # @return [String]
-        def task(task, number)
-          return unless task
-
-          name = task.name
-          name ? "task #{number} #{name.to_s.inspect}" : "task #{number}"
-        rescue
-          "task #{number}"
-        end
-
-        # @return [String]
-        def thread(thread)
-          return "main thread" if thread == Thread.main
-
-          "thread #{thread.name ? thread.name.inspect : number(thread)}"
-        rescue
-          "a thread"
-        end
-
-        # @return [String, nil] nil without a number
-        def native_thread(number)
-          return unless number
-
-          thread = Thread.list.find { |each| each.native_thread_id == number }
-          thread ? thread(thread) : "thread #{number}"
-        end
-
-        private
-
-        def number(thread) = thread.native_thread_id || "that has ended"
-      end
-    end
-    private_constant :Lines, :Names
+    private_constant :Lines
   end
 
   class << self
@@ -404,7 +369,7 @@ module Heddle
       # @raise [ArgumentError]
       def of(target)
         return target if target.respond_to?(:call)
-        return notifications(target) if target.respond_to?(:publish_event)
+        return notifications if target.respond_to?(:publish_event)
         return ->(stall) { target.warn("heddle: a stall of #{stall}") } if target.respond_to?(:warn)
         return ->(stall) { target.write("heddle: a stall of #{stall}\n") } if target.respond_to?(:write)
 
@@ -414,9 +379,9 @@ module Heddle
 
       private
 
-      def notifications(_)
-        require_relative "notifications"
-        Notifications.method(:publish_stall)
+      def notifications
+        require_relative "notifications/event"
+        ->(stall) { Notifications::Event.publish("stall.heddle", stall.ended_at.to_f, stall.seconds, stall: stall) }
       end
     end
   end

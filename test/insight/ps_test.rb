@@ -3,6 +3,7 @@
 require "test_helper"
 require "support/insight_helpers"
 require "support/postgresql_server"
+require "heddle/simulation"
 
 # heddle ps, tree and why, of processes whose loops go on.
 class PsTest < Minitest::Test
@@ -128,6 +129,27 @@ class PsTest < Minitest::Test
     end
   end
 
+  # Both holders wait for the same task, which is no cycle.
+  def test_what_two_tasks_wait_for
+    looking_into(<<~RUBY) do |pid|
+      Heddle.run do
+        permits = Heddle::Semaphore.new(2)
+        sleeper = Heddle.spawn(name: "sleeper") { sleep }
+        2.times { Heddle.spawn(name: "holder") { permits.acquire { sleeper.wait } } }
+        Heddle.spawn(name: "waiter") { permits.acquire }
+        sleep 0.01
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| task(one, "waiter")["awaits"] && task(one, "holder")["awaits"] }
+      text = heddle("why", pid, task(found, "waiter")["task"])
+      assert_equal 2, text.scan("\"sleeper\" waiting").size, text
+      assert_match(/"sleeper" waiting .*\n +see above$/, text)
+      refute_includes text, "cycle"
+    end
+  end
+
   def test_who_may_hold_a_lock
     looking_into(<<~RUBY) do |pid|
       Heddle.run do
@@ -166,6 +188,65 @@ class PsTest < Minitest::Test
     end
   end
 
+  def test_what_belongs_to_no_task
+    looking_into(<<~RUBY, env: {"RUBYLIB" => "#{ROOT}/test"}) do |pid|
+      require "heddle/net_http"
+      require "support/keeping_server"
+      server = KeepingServer.new
+      Heddle::NetHTTP.keep_alive(idle: 600)
+      sessions = Array.new(2) { Net::HTTP.start("127.0.0.1", server.port) }
+      sessions.each { |http| http.get("/") }
+      sessions.each(&:finish)
+      Heddle.run do
+        Heddle.spawn { Heddle.offload { sleep } }
+        sleep 0.01
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| one.dig("ruby", "workers", "offload", 0) == 1 }
+      assert_equal [1, 0, 32], found["ruby"]["workers"]["offload"]
+      assert_equal [2], found["ruby"]["idle_http_connections"].values
+      text = heddle("ps", pid)
+      assert_match(/^idle HTTP connections: 2 to 127\.0\.0\.1:\d+$/, text)
+      assert_match(/^worker threads for offload: 1 of 32 busy, 0 blocks queued$/, text)
+      assert_match(/^\d+ threads, \d+ of \d+ open descriptors$/, text)
+    end
+  end
+
+  def test_names_in_flight
+    Heddle::Simulation.run(seeds: 1) do |world|
+      world.name("api.example", "10.0.0.1")
+      looking_up = Heddle.spawn { Addrinfo.getaddrinfo("api.example", 80, nil, :STREAM) }
+      sleep(0) until looking_up.waits_for == "a name to be resolved"
+      assert_match(/^names in flight: api\.example$/, dumped)
+      looking_up.wait
+      refute_match(/names in flight/, dumped)
+    end
+  end
+
+  def test_objects_whose_methods_raise
+    looking_into(<<~RUBY) do |pid|
+      raising = Class.new(Thread) do
+        def name = raise("a name")
+        def inspect = raise("inspect")
+      end
+      thread = raising.new { sleep }
+      permits = Class.new(Heddle::Semaphore) { def inspect = raise(KeyError) }.new(0)
+      Heddle.run do
+        Heddle.spawn(name: "joins") { thread.join }
+        Heddle.spawn(name: "acquires") { permits.acquire }
+        puts "ready"
+        sleep
+      end
+    RUBY
+      found = snapshot(pid) { |one| task(one, "acquires")["waits_for"] }
+      assert_match(/\Athe end of thread \d+\z/, task(found, "joins")["waits_for"])
+      assert_equal "#<object, whose method inspect raises KeyError>", task(found, "acquires")["waits_for"]
+      assert_includes found["ruby"]["pools"], "#<object, whose method inspect raises KeyError>"
+    end
+  end
+
   # Its error is printed after its end, and the pipe for that is full.
   def test_a_task_that_has_ended_is_listed_no_more
     looking_into(<<~RUBY) do |pid|
@@ -196,13 +277,31 @@ class PsTest < Minitest::Test
     sql = Heddle::Insight.const_get(:SQL)
     {
       "select * from t1 where a = 'x''y' and b=-1.5e3" => "select * from t1 where a = ? and b=-?",
-      "select $1, E'\\'secret', $tag$ secret $tag$, 0xff" => "select $1, ?, ?, ?",
+      "select $1, E'a\\\\b', $tag$ secret $tag$, 0xff" => "select $1, ?, ?, ?",
       "select 1 -- secret\n, 2" => "select ? , ?", "select 'open" => "select ?",
       %(select "a" from t) => "select ? from t",
       "select $$secret #{"x" * 3000}$$" => "select ?", "select a$b$c, 'x'" => "select a$b$c, ?",
       "select 'C:\\', 'secret'" => "select ?", "select 'C:\\\\', b, 'secret'" => "select ?, b, ?",
-      %(select "a\\", "secret") => "select ?", "select 'open\\" => "select ?"
+      %(select "a\\", "secret") => "select ?", "select 'open\\" => "select ?",
+      "select 0b101, 1_000, 1e-5, .5, 'a''b', c1" => "select ?, ?, ?, .?, ?, c1",
+      "select $é$ it's secret $é$, é$$, 'x'" => "select ?, é$$, ?",
+      "select /* it's */ a, 'x' -- it's\r\n, 'y'" => "select a, ? , ?",
+      "select `a b-c`.`d5`, array['x', 'y'][1], a[i-1], a[$1]" => "select `a b-c`.`d5`, array[?, ?][?], a[i-?], a[$1]"
     }.each { |text, expected| assert_equal expected, sql.without_values(text) }
+  end
+
+  # Databases read these texts differently.
+  def test_statements_that_are_not_understood_for_certain
+    sql = Heddle::Insight.const_get(:SQL)
+    ["E'\\', 'secret", "e'x\\', 'secret'", "1 # it's\n, 'secret'", "j #> '{a}', 'secret\nsecret'",
+      "/* a /* b */ it's */ 'secret'", "/*! '*/ secret' */ 'x'", "/*M! '*/ secret' */ 'x'", "5--'x\nsecret'",
+      "1 -- a\r 'x\n secret'", "`it's`, 'secret'", "[it's], 'secret'", "array['a]', 'secret'", "q'[it's secret]'",
+      "nq'{it's secret}'", "é$$ 'x $$ secret'"].each do |text|
+      shown = sql.without_values("select #{text}")
+      refute_includes shown, "secret", text
+      assert shown.match?(/\A(?:select| )/), text
+    end
+    assert_within(2) { ["[", "`", "$", "/*", "'\\", "[a", "e'"].each { |text| sql.without_values(text * 2000) } }
   end
 
   def test_all_loops_of_all_threads
@@ -258,6 +357,14 @@ class PsTest < Minitest::Test
       assert_includes text, %("#{"ü" * 31}")
       refute_match(/[\e\u202e]/, text)
     end
+  end
+
+  def test_wide_characters
+    task = {"task" => 1, "state" => "waiting", "for" => 1.0, "loop" => 1, "wait" => "sleep"}
+    names = ["ab", "日本語", "🍀", "e\u0301", "ｱ"]
+    rows = Heddle::Insight::Text.new(nil).table(names.map { |name| task.merge("name" => name) }).drop(1)
+    assert_equal ["ab\"      ", "日本語\"  ", "🍀\"      ", "e\u0301\"       ", "ｱ\"       "],
+      rows.map { |row| row[/"(.*?" +)the end/, 1] }
   end
 
   def test_a_process_that_does_not_listen_and_one_that_is_none
@@ -332,4 +439,8 @@ class PsTest < Minitest::Test
       assert_equal 15_000, found["tasks"].count { |one| one["waits_for"] == "a Thread::Queue" }
     end
   end
+
+  private
+
+  def dumped = StringIO.new.tap { |io| Heddle.dump(io) }.string
 end

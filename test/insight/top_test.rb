@@ -17,8 +17,8 @@ class TopTest < Minitest::Test
       sleep
     end
   RUBY
-  ENTER = "\e[?1049h\e[?25l"
-  LEAVE = "\e[?25h\e[?1049l"
+  ENTER = "\e[?1049h\e[?25l\e[?7l"
+  LEAVE = "\e[?7h\e[?25h\e[?1049l"
 
   def test_keys_and_the_size_of_the_window
     looking_into(PROGRAM) do |pid|
@@ -64,6 +64,22 @@ class TopTest < Minitest::Test
     end
   end
 
+  def test_colours_are_for_terminals_that_have_them
+    looking_into("Heddle.run { Heddle.spawn { sleep }; sleep 0.01; puts 'ready'; loop { } }") do |pid|
+      shown = lambda do |verb, **environment|
+        text = nil
+        on_terminal(pid, verb, **environment) { |screen, _, command| (text = rest(screen)) && Process.wait(command) }
+        text
+      end
+      assert_match(/^  \d+ +\e\[1;31mrunning\e\[m /, shown["ps"])
+      assert_match(/^└─ \d+ \e\[1;31mrunning\e\[m /, shown["tree"].force_encoding(Encoding::UTF_8))
+      refute_match(/\e/, shown["ps", NO_COLOR: "1"])
+      refute_match(/\e/, shown["ps", TERM: "dumb"])
+      refute_match(/\e/, shown["top", TERM: "dumb"])
+      refute_match(/\e/, heddle("ps", pid))
+    end
+  end
+
   def test_without_a_terminal_it_prints_once
     looking_into(PROGRAM) { |pid| assert_match(/^process #{pid} .*"sleeper 39"/m, heddle("top", pid)) }
   end
@@ -71,9 +87,10 @@ class TopTest < Minitest::Test
   private
 
   # The pseudo terminal belongs to the command's process group, as a shell has it.
-  def on_terminal(pid)
-    command = [RbConfig.ruby, "--disable=gems", "#{ROOT}/exe/heddle", "top", pid.to_s]
-    PTY.spawn({"RUBYOPT" => nil, "TERM" => "xterm"}, *command) do |screen, keys, top|
+  def on_terminal(pid, verb = "top", **environment)
+    command = [RbConfig.ruby, "--disable=gems", "#{ROOT}/exe/heddle", verb, pid.to_s]
+    environment = {RUBYOPT: nil, TERM: "xterm", NO_COLOR: nil, **environment}.transform_keys(&:to_s)
+    PTY.spawn(environment, *command) do |screen, keys, top|
       keys.winsize = [12, 100]
       yield screen, keys, top
     ensure

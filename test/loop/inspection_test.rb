@@ -107,11 +107,11 @@ class InspectionTest < Minitest::Test
     thread.name = "worker 7"
     ready.pop
     text = wait_until(what: "the other loop's tasks") { (text = dumped).match?(/waiting .* "elsewhere"/) && text }
-    assert_match(/^thread worker 7: 3 tasks on \w+$/, text)
+    assert_match(/^thread "worker 7": 3 tasks on \w+$/, text)
     assert_match(/^#<Heddle::FiberPool "shown" 1 of 3 running, 0 queued>$/, text)
     refute_match(/main thread/, text)
     both = Heddle.run { dumped }
-    ["main thread: 1 task", "thread worker 7: 3 tasks"].each { |header| assert_includes both, header }
+    ["main thread: 1 task", "thread \"worker 7\": 3 tasks"].each { |header| assert_includes both, header }
   ensure
     thread&.kill&.join
   end

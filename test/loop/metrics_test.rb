@@ -100,6 +100,18 @@ class MetricsTest < Minitest::Test
     assert_operator since(before, "heddle.loop.lag").fetch(nil).sum, :<, 0.5
   end
 
+  # Else an idle loop would be a busy one until it wakes up.
+  def test_a_loop_that_sleeps_counts_while_it_sleeps
+    before = value("heddle.loop.slept")
+    gate = Thread::Queue.new
+    sleeping = in_background { Heddle.run { gate.pop } }
+    wait_until(what: "its time") { value("heddle.loop.slept") > before + 0.05 }
+    during = value("heddle.loop.slept")
+    gate << true
+    sleeping.value
+    assert_operator value("heddle.loop.slept"), :>=, during
+  end
+
   def test_a_task_that_computes_makes_others_wait_for_their_turn
     before = Heddle.metrics
     Heddle.run do
@@ -119,9 +131,9 @@ class MetricsTest < Minitest::Test
       Fiber.set_scheduler(Heddle::Scheduler.new)
       Heddle.spawn { sleep(0.001) }.wait
       before = Heddle.metrics
-      compute(0.05)
+      compute(0.6)
       Heddle.spawn { sleep(0.001) }.wait
-      assert_equal 0, longer(since(before, "heddle.task.run").fetch(nil), 0.05)
+      assert_equal 0, longer(since(before, "heddle.task.run").fetch(nil), 0.5)
     end
   end
 

@@ -7,6 +7,7 @@
 #include "loop/measuring.h"
 #include "os/fork.h"
 #include "os/main_ractor.h"
+#include "resolver/resolver.h"
 #include "task/task_loop.h"
 
 static void record_all(bool on)
@@ -114,6 +115,25 @@ static VALUE running(VALUE self, VALUE scheduler)
     return loop && loop->owner->self ? loop->owner->self : Qnil;
 }
 
+/*
+ * call-seq: Heddle::Insight.names_in_flight -> [Integer, [String, ...]]
+ *
+ * How many look-ups of names have no answer yet, and the names of some of them.
+ *
+ * @api private
+ */
+static VALUE names_in_flight(VALUE self)
+{
+    (void)self;
+    enum { MOST = 16 };
+    char names[MOST][RESOLVER_SHOWN];
+    size_t count = resolver_in_flight(names, MOST);
+    VALUE some = rb_ary_new();
+    for (size_t i = 0; i < count && i < MOST; i++)
+        rb_ary_push(some, rb_utf8_str_new_cstr(names[i]));
+    return rb_assoc_new(SIZET2NUM(count), some);
+}
+
 void Init_heddle_insight(void)
 {
     VALUE insight = rb_define_module_under(heddle_module, "Insight");
@@ -124,5 +144,6 @@ void Init_heddle_insight(void)
     rb_define_singleton_method(insight, "loop_number", loop_number, 1);
     rb_define_singleton_method(insight, "measured", measured, 1);
     rb_define_singleton_method(insight, "running", running, 1);
+    rb_define_singleton_method(insight, "names_in_flight", names_in_flight, 0);
     helper_define(insight);
 }

@@ -65,6 +65,7 @@ struct loop {
     uint32_t poll_every;         // dispatches between polls, see switching.c
     deadline_t last_poll;        // the end of the last poll, …
     int64_t last_sleep;          // … and the nanoseconds that it slept
+    deadline_t sleeps_since;     // the beginning of the poll that sleeps now; or 0
     int64_t poll_cost;           // nanoseconds that a poll without sleep takes, see switching.c
     int64_t turn_cost;           // … and a turn of a fiber
     double waits, squared_waits; // means of those that ended of late, nanoseconds

@@ -126,6 +126,7 @@ void measuring_free(struct loop *loop)
 void measuring_discard(struct loop *loop)
 {
     memset(&loop->statistics, 0, sizeof(loop->statistics));
+    loop->sleeps_since = 0;
     loop->poller.system_calls = 0;
     if (loop->times) memset(loop->times, 0, sizeof(*loop->times));
     loop->measuring &= ~(unsigned)MEASURE_TRACE;
@@ -146,6 +147,7 @@ void measuring_past(struct loop_statistics *statistics, struct loop_times *times
 void measuring_add(const struct loop *loop, struct loop_statistics *statistics, struct loop_times *times)
 {
     add_statistics(statistics, loop);
+    if (loop->sleeps_since) statistics->idle += deadline_now() - loop->sleeps_since;
     if (loop->times) merge_times(times, loop->times);
 }
 

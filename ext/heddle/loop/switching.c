@@ -177,7 +177,9 @@ static bool poll_kernel(struct loop *loop)
     loop->statistics.polls++;
     if (loop->last_poll) note_turns(loop, now - loop->last_poll);
     if (loop->measuring) measure_poll(loop, now, timeout > 0);
+    if (timeout > 0) loop->sleeps_since = now;
     int polled = poller_poll(&loop->poller, timeout, until);
+    loop->sleeps_since = 0;
     // In a simulation everything happens in this thread: nothing can happen any more before the next timer.
     bool stuck = polled == 0 && timeout > 0 && deadline_simulated() && !deadline_move(until);
     deadline_t after = deadline_now();

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -451,6 +452,23 @@ void resolver_counts(uint64_t *found, uint64_t *failed)
     *found = pool.answers[0];
     *failed = pool.answers[1];
     pthread_mutex_unlock(&pool.lock);
+}
+
+size_t resolver_in_flight(char (*names)[RESOLVER_SHOWN], size_t most)
+{
+    size_t count = 0;
+    discard_parents_threads();
+    pthread_mutex_lock(&pool.lock);
+    for (int i = 0; i < BUCKETS; i++) {
+        for (const struct job *job = pool.table[i]; job; job = job->chain) {
+            if (job->state == JOB_DONE) continue; // its answer is kept
+            const char *name = job->question.length ? "the name of an address" : job->question.host;
+            if (count < most) snprintf(names[count], RESOLVER_SHOWN, "%s", name);
+            count++;
+        }
+    }
+    pthread_mutex_unlock(&pool.lock);
+    return count;
 }
 
 // ---- in a simulation

@@ -48,6 +48,11 @@ int64_t resolver_caches(void);
 // How many look-ups of this process have found something, and how many have not. Answers that were kept do not count.
 void resolver_counts(uint64_t *found, uint64_t *failed);
 
+// Copies the names of look-ups without an answer yet, at most so many, each cut to that length. Returns how many there
+// are.
+enum { RESOLVER_SHOWN = 256 };
+size_t resolver_in_flight(char (*names)[RESOLVER_SHOWN], size_t most);
+
 // A simulation answers in place of the threads and of the hosts file: `ask` gets each question for a name, and
 // somebody answers it later, with addresses from malloc. NULL: the threads answer again. Needs the GVL.
 struct job;

@@ -3,6 +3,7 @@
 require "json"
 require "optparse"
 require_relative "../insight/text"
+require_relative "colours"
 require_relative "processes"
 
 module Heddle
@@ -17,6 +18,7 @@ module Heddle
       def initialize(out, err)
         @out = out
         @err = err
+        @colours = Colours.new(out)
       end
 
       # @param argv [Array<String>]
@@ -46,6 +48,7 @@ module Heddle
       def options(verb, rest)
         options = {}
         parser = OptionParser.new
+        parser.version = VERSION
         parser.on("--json") { options[:json] = true } unless verb == "top"
         parser.on("--backtraces") { options[:backtraces] = true } if verb == "ps"
         parser.on("--wait SECONDS", Float) { |seconds| options[:wait] = seconds.clamp(0, 60) }
@@ -68,11 +71,11 @@ module Heddle
       def ps(pid, options)
         return list(options) unless pid
 
-        show(pid, options, options[:backtraces] ? "ps backtraces" : "ps") { |text| text.ps }
+        show(pid, options) { |text| text.ps }
       end
 
       def list(options)
-        found = Processes.all
+        found = Processes.all(patient("ps", options))
         return print_json(found) if options[:json]
 
         @out.puts found.flat_map { |snapshot| Insight::Text.new(snapshot).head }
@@ -80,8 +83,8 @@ module Heddle
         0
       end
 
-      # The process, and those of its children that listen. Raises the process's own failure if no child answers.
-      def snapshots(pid, words)
+      # The process, and those of its children that listen. A process that does not listen is left out if a child does.
+      def snapshots(pid, words, err = @err)
         Enumerator.new do |found|
           begin
             found << Processes.ask(pid, words)
@@ -90,23 +93,23 @@ module Heddle
           end
           Processes.children(pid).each do |child|
             found << Processes.ask(child, words)
-            failure = nil
+            failure = nil if failure.is_a?(Absent)
           rescue Absent
             nil # it does not listen, or has ended meanwhile
           rescue Failure => error
-            @err.puts "process #{child}: #{error.message}"
+            err&.puts "heddle: #{error.message}"
           end
           raise failure if failure
         end
       end
 
-      def show(pid, options, words = "ps")
-        found = snapshots(pid, patient(words, options))
+      def show(pid, options)
+        found = snapshots(pid, patient("ps", options))
         return print_json(found) if options[:json]
 
         found.each_with_index do |snapshot, index|
           @out.puts unless index.zero?
-          @out.puts yield(Insight::Text.new(snapshot))
+          @out.puts painted(yield(Insight::Text.new(snapshot)))
         end
         0
       end
@@ -118,22 +121,27 @@ module Heddle
 
         return print_json([snapshot]) if options[:json]
 
-        @out.puts lines
+        @out.puts painted(lines)
         0
       end
 
+      def painted(lines) = lines.map { |line| @colours.paint(line) }
+
       def patient(words, options)
+        words += " backtraces" if options[:backtraces]
         options[:wait] ? "#{words} wait=#{(options[:wait] * 1000).round}" : words
       end
 
       def print_json(snapshots)
         snapshots.each { |snapshot| @out.puts JSON.generate(snapshot.to_h) }
         0
+      rescue JSON::GeneratorError => error
+        raise Failure, "this is no answer of Heddle's (#{error.message})"
       end
 
       def top(pid, options)
         require_relative "top"
-        Top.new(@out) { snapshots(pid, patient("ps", options)).to_a }.run
+        Top.new(@out) { snapshots(pid, patient("ps", options), nil).to_a }.run
       end
     end
     private_constant :Inspection

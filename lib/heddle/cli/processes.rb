@@ -46,12 +46,13 @@ module Heddle
         found.sort
       end
 
+      # @param words [String] the question
       # @return [Array<Insight::Snapshot>] of all processes of this user that answer
-      def all
+      def all(words)
         Insight::Folder.of(Process.euid).flat_map do |path|
           folder = Insight::Folder.new(path)
           folder.all.first(MOST).filter_map do |socket|
-            Question.new(folder, socket).ask("ps")
+            Question.new(folder, socket).ask(words)
           rescue Failure
             nil
           end

@@ -19,8 +19,10 @@ module Heddle
       LINE = 4 << 20
       LINES = 1_000_000
       DEPTH = 6
-      INTEGERS = %w[task parent loop tasks ready_count turns runs descriptor switches thread_id].freeze
+      INTEGERS = %w[task parent loop tasks turns runs descriptor switches thread_id].freeze
       SECONDS_OF = %w[for left ran ready asleep runs_for slept].freeze
+      OF_BLOCKS = %w[waits_for awaits may_await].freeze # what a task has that waits for an object
+      LAST = "{\"end\":true}\n"
       CHUNK = 1 << 16
       # The answer is none.
       class Garbage < Failure
@@ -29,7 +31,7 @@ module Heddle
       # The process answers another user only.
       class Refused < Failure
       end
-      private_constant :SECONDS, :BYTES, :LINE, :LINES, :DEPTH, :INTEGERS, :SECONDS_OF, :CHUNK
+      private_constant :SECONDS, :BYTES, :LINE, :LINES, :DEPTH, :INTEGERS, :SECONDS_OF, :OF_BLOCKS, :LAST, :CHUNK
 
       # @param folder [Folder]
       # @param socket [String] path
@@ -43,7 +45,7 @@ module Heddle
       # @raise [Failure]
       def ask(words)
         @until = Clock.now + SECONDS
-        connection = @folder.connect(@socket) or return
+        connection = @folder.connect(@socket, @until) or return
         begin
           send_words(connection, "#{words}\n")
           rows = lines(connection)
@@ -67,23 +69,23 @@ module Heddle
         nil # it has refused: its reason can still be read
       end
 
+      # Reads all before it parses the rest: the process waits only for so long until its answer is taken.
+      #
       # @return [Array<Hash>]
       def lines(connection)
-        found = []
-        rest = +""
-        read = 0
-        while (bytes = receive(connection))
-          read += bytes.bytesize
-          garbage("more than #{BYTES} bytes") if read > BYTES
-          rest << bytes
-          *whole, rest = rest.split("\n", -1) if bytes.include?("\n")
-          whole&.each { |line| found << parse(line) }
-          whole = nil
-          garbage("more than #{LINES} lines") if found.size > LINES
-          garbage("a line of more than #{LINE} bytes") if rest.bytesize > LINE
-          return found if found.last&.key?("end")
+        text = "".b
+        rest = 0 # bytes of the line that is not whole
+        until text.end_with?(LAST)
+          bytes = receive(connection) or break
+          line_end = bytes.rindex("\n")
+          parse((text + bytes)[/.*/]) if line_end && text.bytesize == rest # the first line
+          text << bytes
+          rest = line_end ? bytes.bytesize - line_end - 1 : rest + bytes.bytesize
+          garbage("a line of more than #{LINE} bytes") if rest > LINE
+          garbage("more than #{BYTES} bytes") if text.bytesize > BYTES
         end
-        found
+        garbage("more than #{LINES} lines") if text.count("\n") > LINES
+        text.byteslice(0, text.bytesize - rest).each_line(chomp: true).map { |line| parse(line) }
       end
 
       def receive(connection)
@@ -120,7 +122,9 @@ module Heddle
           elsif row.key?("loop") then loops << row
           elsif row.key?("ruby") then ruby, reason = row.values_at("ruby", "reason")
           elsif row.key?("refused")
-            raise Refused, "#{@socket}: the process is user #{row["user"].to_i}'s, and answers that user only"
+            user = Insight::Clean.clean(row["user"])
+            raise Refused, "#{@socket}: the process is user #{user}'s, and answers that user only: run heddle as " \
+              "that user"
           else
             process.merge!(row)
           end
@@ -154,7 +158,7 @@ module Heddle
           if (detail = details[task["task"]])
             detail.delete("detail")
             checked([detail])
-            detail.delete("waits_for") unless task["state"] == "waiting"
+            OF_BLOCKS.each { |key| detail.delete(key) } unless task["wait"] == "block" # any more
             task.merge!(detail)
           end
           frames = running[task["loop"]]

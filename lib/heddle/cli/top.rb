@@ -2,6 +2,7 @@
 
 require "io/console"
 require_relative "../core/clock"
+require_relative "colours"
 
 module Heddle
   class CLI
@@ -10,8 +11,9 @@ module Heddle
       INTERVAL = 1.0 # seconds
       # As VT100 had it, for a terminal that does not know its size.
       SIZE = [24, 80].freeze
-      ENTER = "\e[?1049h\e[?25l"
-      LEAVE = "\e[?25h\e[?1049l"
+      # A screen of its own, without a cursor, where no line that is too long goes on in the next.
+      ENTER = "\e[?1049h\e[?25l\e[?7l"
+      LEAVE = "\e[?7h\e[?25h\e[?1049l"
       ORDERS = {
         "w" => ["longest wait", ->(task) { (task["state"] == "running") ? 0 : -task["for"].to_f }],
         "r" => ["most run", ->(task) { -task["ran"].to_f }],
@@ -28,6 +30,7 @@ module Heddle
       def initialize(out, input = $stdin, &snapshots)
         @out = out
         @input = input
+        @colours = Colours.new(out)
         @snapshots = snapshots
         @order = "w"
         @first = 0
@@ -36,7 +39,7 @@ module Heddle
       # @return [Integer] exit status
       # @raise [Failure] if the process ends, or does not answer
       def run
-        return print_once unless @out.tty? && @input.tty?
+        return print_once unless Colours.terminal?(@out) && @input.tty?
 
         on_terminal { watch }
         0
@@ -114,7 +117,7 @@ module Heddle
         lines = @shown.flat_map { |snapshot| section(snapshot) }
         room = [height - 1, 1].max
         @first = @first.clamp(0, [lines.size - room, 0].max)
-        shown = lines[@first, room].map { |line| line[0, width] }
+        shown = lines[@first, room].map { |line| @colours.paint(line[0, width]) }
         shown << "q: quit  w/r/d/n: by #{ORDERS.fetch(@order).first}  arrows: scroll"[0, width]
         @out.write("\e[H", shown.map { |line| "#{line}\e[K" }.join("\r\n"), "\e[J")
         @out.flush

@@ -80,8 +80,15 @@ module Heddle
         stop_listening
         @helper&.kill
         @helper = nil
-        File.unlink(@path) if @path && File.socket?(@path)
+        unlink
         @pid = nil
+      end
+
+      # Whoever looks for a process removes a socket that refuses, too.
+      def unlink
+        File.unlink(@path) if @path && File.socket?(@path)
+      rescue Errno::ENOENT
+        nil
       end
 
       # JSON and the code for answers are loaded only where somebody may ask; and once, because RubyGems' `require`
@@ -98,9 +105,9 @@ module Heddle
       def watch
         return if @watched
 
-        @watched = true
         AfterFork.register { after_fork }
         at_exit { stop }
+        @watched = true
       end
 
       # The helper before this one was killed, but serves until its end.

@@ -8,7 +8,11 @@ module Heddle
     module Clean
       UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
       LONGEST = 300 # characters
-      private_constant :UNPRINTABLE, :LONGEST
+      # Two columns on a terminal, and none.
+      WIDE = /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60]|
+        [\uffe0-\uffe6\u{1f300}-\u{1f64f}\u{1f680}-\u{1f6ff}\u{1f900}-\u{1faff}\u{20000}-\u{3fffd}]/x
+      NARROW = /[\p{Mn}\p{Me}\u200b-\u200d]/
+      private_constant :UNPRINTABLE, :LONGEST, :WIDE, :NARROW
 
       module_function
 
@@ -21,6 +25,10 @@ module Heddle
         text = text.gsub(UNPRINTABLE) { |character| character.dump[1..-2] } if text.match?(UNPRINTABLE)
         (text.size > longest) ? "#{text[0, longest - 1]}…" : text
       end
+
+      # @param text [String] clean
+      # @return [Integer] columns of a terminal
+      def width(text) = text.ascii_only? ? text.size : text.size + text.scan(WIDE).size - text.scan(NARROW).size
 
       # @param text [String]
       # @return [String] the same in quotes

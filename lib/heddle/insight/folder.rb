@@ -29,15 +29,18 @@ module Heddle
       end
 
       # @param user [Integer]
-      # @return [Array<String>] folders where processes of that user may have their sockets
+      # @return [Array<String>] that user's folders, where the user's processes have their sockets. In a folder of
+      #   another user, that user's processes could answer in their name
       def self.of(user)
-        [*(own if user == Process.euid), "/run/user/#{user}/heddle", "/tmp/heddle-#{user}"].uniq
+        paths = [*(own if user == Process.euid), "/run/user/#{user}/heddle", "/tmp/heddle-#{user}"]
+        paths.uniq.select { |path| own?(path, user) }
       end
 
-      # @return [Boolean] whether this is a folder of this process's user into which nobody else may write
-      def self.own?(path)
+      # @param user [Integer]
+      # @return [Boolean] whether this is a folder of the user into which nobody else may write
+      def self.own?(path, user = Process.euid)
         status = File.lstat(path)
-        status.directory? && status.uid == Process.euid && (status.mode & 0o022).zero?
+        status.directory? && status.uid == user && (status.mode & 0o022).zero?
       rescue SystemCallError
         false
       end
@@ -79,10 +82,16 @@ module Heddle
       # Connects. A socket that a process has left behind is removed.
       #
       # @param socket [String]
-      # @return [UNIXSocket, nil] nil if nobody listens there
-      # @raise [SystemCallError]
-      def connect(socket)
-        UNIXSocket.new(socket)
+      # @param limit [Float] until when it may wait for a place among those that are not served yet
+      # @return [Socket, nil] nil if nobody listens there
+      # @raise [SystemCallError] EAGAIN: for want of a place
+      def connect(socket, limit)
+        connect_at_once(socket)
+      rescue Errno::EAGAIN
+        raise Errno::EAGAIN, "the process accepts no connection" if Clock.now > limit
+
+        sleep(0.01)
+        retry
       rescue Errno::ECONNREFUSED
         locked { remove_dead_at(socket) } if Folder.own?(@path)
         nil
@@ -91,6 +100,15 @@ module Heddle
       end
 
       private
+
+      # A process that is stopped accepts nobody, and another connect would wait for ever.
+      def connect_at_once(path)
+        socket = Socket.new(:UNIX, :STREAM)
+        socket.connect_nonblock(Socket.sockaddr_un(path))
+        connected = socket
+      ensure
+        socket&.close unless connected
+      end
 
       def names(pid) = Array.new(NAMES) { |index| File.join(@path, "#{pid}#{"-#{index}" if index > 0}.sock") }
 
@@ -134,7 +152,7 @@ module Heddle
 
       # A pid may be alive in another namespace: only a socket that refuses is dead.
       def remove_dead_at(socket)
-        UNIXSocket.new(socket).close
+        connect_at_once(socket).close
       rescue Errno::ECONNREFUSED
         File.unlink(socket)
       rescue SystemCallError

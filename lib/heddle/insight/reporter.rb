@@ -68,8 +68,7 @@ module Heddle
         queries.each { |number, query| Insight.add(JSON.generate("detail" => number, "query" => query)) }
         trace(chain(argument.to_i)) if verb == "why"
         trace(each_task) if argument == "backtraces"
-        rest = {"pools" => pools, "connections" => connections, "running" => running, **limits}
-        Insight.add(JSON.generate("ruby" => rest))
+        Insight.add(JSON.generate("ruby" => {"running" => running, **resources}))
       end
 
       # @return [Snapshot]
@@ -79,7 +78,7 @@ module Heddle
         tasks = schedulers.each_with_index.flat_map do |(scheduler, _), index|
           scheduler.tasks.map { |task| task_row(task, index) }
         end
-        Snapshot.new({"pid" => Process.pid}, loops, tasks, {"pools" => pools, "connections" => connections})
+        Snapshot.new({"pid" => Process.pid}, loops, tasks, resources)
       end
 
       private
@@ -118,8 +117,8 @@ module Heddle
           next unless scheduler.respond_to?(:async)
 
           scheduler.tasks.each do |task|
-            name = task.name
-            Insight.add(JSON.generate("detail" => task.number, "name" => Clean.clean(name))) if name
+            name = Names.of_task(task)
+            Insight.add(JSON.generate("detail" => task.number, "name" => name)) if name
             pause
           end
         end
@@ -203,28 +202,40 @@ module Heddle
         end
       end
 
-      def pools = inspected(Pools.all.reject { |pool| connection?(pool) })
+      # What belongs to no task. A program may have loaded a part of Heddle.
+      def resources
+        connections, pools = Pools.all.partition { |pool| connection?(pool) }
+        {"pools" => inspected(pools), "connections" => inspected(connections),
+         "idle_http_connections" => idle_connections, "names_in_flight" => names_in_flight,
+         "workers" => Heddle.const_defined?(:WorkerThreads) ? Metrics.workers : {},
+         "threads" => Thread.list.size, "descriptors" => [descriptors, Process.getrlimit(:NOFILE).first]}
+      end
 
-      def connections = inspected(Pools.all.select { |pool| connection?(pool) })
+      def idle_connections
+        return {} unless NetHTTP.respond_to?(:idle_connections)
+
+        NetHTTP.idle_connections.first(POOLS).to_h { |host, count| [Clean.clean(host), count] }
+      end
+
+      # A host may have a look-up for each family of addresses.
+      def names_in_flight
+        number, some = Insight.names_in_flight
+        {"some" => some.map { |name| Clean.clean(name) }.uniq, "more" => number - some.size}
+      end
 
       def connection?(pool) = Heddle.const_defined?(:DB) && DB::Connection === pool
 
       def inspected(objects)
         objects.first(POOLS).map do |object|
           pause
-          Clean.clean(object.inspect)
+          Names.pool(object)
         end
       end
 
-      def limits
-        found = {"threads" => Thread.list.size, "descriptors" => [descriptors, Process.getrlimit(:NOFILE).first]}
-        found["offload_threads"] = Offload.threads if Heddle.const_defined?(:Offload)
-        found
-      end
-
       def descriptors
-        pause
-        Dir.children("/dev/fd").size - 1
+        count = -1 # without the folder's own
+        Dir.each_child("/dev/fd") { pause if ((count += 1) % STEPS).zero? }
+        count
       rescue SystemCallError
         0
       end
@@ -237,12 +248,8 @@ module Heddle
       def frames(frames) = (frames || []).first(FRAMES).map { |frame| Clean.clean(frame) }
 
       def loop_row(scheduler, thread, index)
-        {"loop" => index, "thread" => thread_name(thread), "backend" => scheduler.backend,
+        {"loop" => index, "thread" => Names.thread(thread), "backend" => scheduler.backend,
          "tasks" => scheduler.tasks.size}
-      end
-
-      def thread_name(thread)
-        (thread == Thread.main) ? "main thread" : "thread #{Clean.clean(thread.name || thread.inspect)}"
       end
 
       def task_row(task, index)
@@ -250,8 +257,8 @@ module Heddle
         state = state(task, waiting)
         row = {"task" => task.number, "parent" => task.parent_number, "loop" => index, "state" => state,
                "for" => task.waits_since, "left" => task.remaining, "backtrace" => backtrace(task)}
-        name = task.name
-        row["name"] = Clean.clean(name) if name
+        name = Names.of_task(task)
+        row["name"] = name if name
         row["waits_for"] = Clean.clean(waiting) if state == "waiting"
         row["ran"], row["ready"], row["turns"] = Insight.measured(task)
         object = task.blocker

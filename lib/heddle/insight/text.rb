@@ -73,7 +73,9 @@ module Heddle
 
         columns = columns_for(tasks)
         rows = tasks.map { |task| [columns.map { |_, value| value.call(task) }, task] }
-        widths = columns.each_index.map { |at| [columns[at].first, *rows.map { |row, _| row[at] }].map(&:size).max }
+        widths = columns.each_index.map do |at|
+          [columns[at].first, *rows.map { |row, _| row[at] }].map { |cell| Clean.width(cell) }.max
+        end
         lines = rows.flat_map { |row, task| [line(row, widths), *trace(task, "    from ")] }
         [line(columns.map(&:first), widths), *lines]
       end
@@ -140,7 +142,7 @@ module Heddle
 
         case @snapshot.reason
         when "late"
-          ["Ruby code could not answer within 0.3 s, so names of locks, pools and backtraces are missing:", *suspects]
+          ["Ruby code did not answer in time, so names of locks, pools and backtraces are missing:", *suspects]
         when "missing" then ["the thread that asks Ruby code has ended, so locks, pools and backtraces are missing"]
         else ["Ruby code could not answer: #{clean(@snapshot.reason)}"]
         end
@@ -155,12 +157,10 @@ module Heddle
       end
 
       def lost
-        count = @snapshot.process["lost"].to_i
-        if count.zero?
-          []
-        else
-          ["#{plural(count, "task")} could not be recorded and #{(count == 1) ? "is" : "are"} missing"]
-        end
+        count = @snapshot.process["lost"]
+        return [] unless count.is_a?(Integer) && count > 0
+
+        ["#{plural(count, "task")} could not be recorded and #{(count == 1) ? "is" : "are"} missing"]
       end
 
       def columns_for(tasks)
@@ -182,7 +182,7 @@ module Heddle
       end
 
       def line(cells, widths)
-        "  #{cells.each_with_index.map { |cell, at| cell.ljust(widths[at]) }.join("  ")}".rstrip
+        "  #{cells.zip(widths).map { |cell, width| cell + " " * (width - Clean.width(cell)) }.join("  ")}".rstrip
       end
 
       def trace(task, before)
@@ -209,19 +209,21 @@ module Heddle
 
       def chain(task, seen, before)
         lines = ["#{before}task #{named(task)} #{state(task)}"]
-        return lines << "#{before}  which this line's tasks wait for: a cycle" if seen[task["task"]]
+        return lines << "#{before}  which this line's tasks wait for: a cycle" if seen[task["task"]] == :above
+        return lines << "#{before}  see above" if seen[task["task"]]
 
-        seen[task["task"]] = true
+        seen[task["task"]] = :above
         lines << "#{before}  its deadline is in #{Text.seconds(task["left"])}" if task["left"]
         lines << "#{before}  started by #{started_by(task)}"
         lines.concat(trace(task, "#{before}    from "))
-        return lines << "#{before}  …" if seen.size > CHAIN
-
         lines << "#{before}  one of these tasks may hold it:" if task["may_await"]
         (task["awaits"] || task["may_await"] || []).each do |number|
+          break lines << "#{before}  …" if seen.size > CHAIN
+
           awaited = @snapshot.by_number[number]
-          lines.concat(awaited ? chain(awaited, seen, "#{before}  ") : ["#{before}  task #{number.to_i} has ended"])
+          lines.concat(awaited ? chain(awaited, seen, "#{before}  ") : ["#{before}  task #{number} has ended"])
         end
+        seen[task["task"]] = :told
         lines
       end
 
@@ -235,19 +237,40 @@ module Heddle
       def pools
         ruby = @snapshot.ruby || {}
         lines = %w[pools connections].flat_map { |key| Array(ruby[key]).map { |text| clean(text) } }
-        use = {"threads" => "threads", "descriptors" => "open descriptors",
-               "offload_threads" => "threads at most for Heddle.offload"}
-        used = use.filter_map { |key, noun| in_use(ruby[key], noun) }
-        lines << used.join(", ") unless used.empty?
-        lines
+        [*lines, *idle_connections(ruby["idle_http_connections"]), *names(ruby["names_in_flight"]),
+          *workers(ruby["workers"]), *limits(ruby)]
       end
 
-      # @param used [Integer, Array(Integer, Integer)] a number, or a number and its limit
-      def in_use(used, noun)
-        case used
-        when Integer then "#{used} #{noun}"
-        when Array then "#{used.first.to_i} of #{used.last.to_i} #{noun}"
+      def idle_connections(hosts)
+        return [] unless hosts.is_a?(Hash) && hosts.any?
+
+        ["idle HTTP connections: #{hosts.map { |host, count| "#{clean(count)} to #{clean(host)}" }.join(", ")}"]
+      end
+
+      def names(found)
+        some, more = found.values_at("some", "more") if found.is_a?(Hash)
+        return [] unless some.is_a?(Array) && some.any? && more.is_a?(Integer)
+
+        others = " and #{plural(more, "look-up")} more" if more > 0
+        ["names in flight: #{some.map { |name| clean(name) }.join(", ")}#{others}"]
+      end
+
+      # Those that have something to do.
+      def workers(uses)
+        uses = uses.is_a?(Hash) ? uses.values.zip(uses.keys) : []
+        uses.filter_map do |use, name|
+          next unless (use in [Integer => busy, Integer => queued, limit]) && busy + queued > 0
+
+          "worker threads for #{clean(name)}: #{busy}#{" of #{clean(limit)}" if limit} busy, " \
+            "#{plural(queued, "block")} queued"
         end
+      end
+
+      def limits(ruby)
+        threads, descriptors = ruby.values_at("threads", "descriptors")
+        return [] unless threads.is_a?(Integer) && (descriptors in [Integer => open, Integer => most])
+
+        ["#{plural(threads, "thread")}, #{open} of #{most} open descriptors"]
       end
     end
   end

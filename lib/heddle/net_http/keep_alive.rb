@@ -64,6 +64,9 @@ module Heddle
           {**counts, idle: @store ? @store.size : 0}
         end
 
+        # @return [Hash{String => Integer}]
+        def idle_connections = @store ? @store.by_host : {}
+
         # @param http [Net::HTTP] that is about to connect
         # @return [Key, nil] nil: its connection is not kept
         def key(http)

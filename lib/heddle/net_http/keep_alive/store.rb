@@ -26,6 +26,9 @@ module Heddle
         # @return [Integer] connections
         def size = @idle.size
 
+        # @return [Hash{String => Integer}] how many connections there are to each host and port
+        def by_host = @idle.to_a.map { |connection| "#{connection.key.host}:#{connection.key.port}" }.tally
+
         # Closes all.
         def clear
           gone = @idle.clear
