@@ -60,14 +60,6 @@ static struct sampler *culprit_sampler(size_t index)
     return &samplers()[2 * index + 1];
 }
 
-// The watcher's own clock: that of a simulation may stand still.
-static deadline_t real_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (deadline_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 // ---- looking, in the native thread
 
 static void begin_turn(struct watched *each, size_t index, uint64_t turn)
@@ -167,9 +159,9 @@ static void *watch(void *unused)
     (void)unused;
     uint32_t asleep = 0;
     pthread_mutex_lock(&lock);
-    deadline_t due = real_now();
+    deadline_t due = deadline_real();
     while (limit) {
-        deadline_t now = real_now();
+        deadline_t now = deadline_real();
         if (now >= due) {
             bool awake = false;
             for (size_t i = 0; i < TURN_RECORDS; i++)
@@ -181,7 +173,7 @@ static void *watch(void *unused)
         rests = asleep >= RESTS_AFTER;
         atomic_store(&turn_watcher_rests, rests);
         native_condition_wait(&changed, &lock, rests ? now + FAR : due);
-        if (rests) due = real_now(), asleep = 0;
+        if (rests) due = deadline_real(), asleep = 0;
         rests = false;
     }
     atomic_store(&turn_watcher_rests, false);
@@ -380,7 +372,7 @@ static void over(struct turn_record *record, enum turn_phase phase, deadline_t s
 {
     (void)unused;
     own_process();
-    deadline_t now = real_now();
+    deadline_t now = deadline_real();
     int64_t length = now - since - (phase == TURN_SLEEPS ? 0 : tick); // the coarse clock may have been late
     if (!limit || length < limit) return;
     struct stall *stall = stall_new();
@@ -516,7 +508,7 @@ static int set_limit(int64_t wanted)
     tick = coarse_tick();
     limit = wanted;
     period = wanted / LOOKS;
-    last_look = real_now();
+    last_look = deadline_real();
     if (limit && !runs) error = native_thread_start(watch, 128 << 10);
     if (error) limit = 0;
     if (limit) runs = true;
