@@ -140,10 +140,10 @@ static bool write_text(struct text *text, deadline_t until)
 static bool write_rows(struct text *text, deadline_t until)
 {
     deadline_t now = deadline_now();
-    uint32_t from = 0;
-    for (struct loop_row row; record_next_loop(&from, &row);)
+    const struct loop_record *last = NULL;
+    for (struct loop_row row; record_next_loop(&last, &row);)
         rows_loop(text, &row, now);
-    from = 0;
+    uint32_t from = 0;
     int count = 0;
     for (struct task_row row; record_next_task(&from, &row);) {
         if (count++ % SLICE == 0) {
