@@ -423,25 +423,17 @@ static const struct turn_watcher watcher = {.over = over, .polled = polled, .wok
 
 // ---- GC
 
-static VALUE gc_hook; // a TracePoint, or 0
-static int64_t gc_began;
-
-// CPU time: GC also waits for a processor.
-static int64_t own_cpu(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}
+static VALUE gc_hook;    // a TracePoint, or 0
+static int64_t gc_began; // CPU time: GC also waits for a processor
 
 static void note_gc(VALUE point, void *unused)
 {
     (void)unused;
     rb_trace_arg_t *arguments = rb_tracearg_from_tracepoint(point);
     if (rb_tracearg_event_flag(arguments) == RUBY_INTERNAL_EVENT_GC_ENTER) {
-        gc_began = own_cpu();
+        gc_began = thread_own_cpu();
     } else if (gc_began) {
-        atomic_fetch_add(&turn_gc_time, own_cpu() - gc_began);
+        atomic_fetch_add(&turn_gc_time, thread_own_cpu() - gc_began);
         gc_began = 0;
     }
 }
