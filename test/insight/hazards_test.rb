@@ -380,6 +380,80 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  # Some code closes a connection's descriptor, and the number names another socket: that socket's bytes are not read,
+  # and it gets no answer.
+  def test_a_connection_whose_number_becomes_another_sockets
+    skip "the system does not list descriptors" unless File.directory?("/proc/self/fd")
+    assert_equal "ps\n", assert_child(<<~RUBY, env: {"XDG_RUNTIME_DIR" => @runtime, "RUBYLIB" => "#{ROOT}/test"})
+      require "support/native_calls"
+      sockets = lambda do
+        Dir.children("/proc/self/fd").map(&:to_i).select do |number|
+          File.readlink("/proc/self/fd/\#{number}").start_with?("socket")
+        rescue Errno::ENOENT
+          false
+        end
+      end
+      path = Heddle.insight
+      before = sockets.call
+      silent = UNIXSocket.new(path)
+      found = []
+      sleep 0.001 while (found = sockets.call - before - [silent.fileno]).empty?
+      mine, theirs = UNIXSocket.pair
+      NativeCalls.dup2(theirs.fileno, found.first)
+      mine.write("ps\n")
+      next_one = UNIXSocket.new(path)
+      next_one.write("ps\n")
+      next_one.read # the thread is done with the connection before
+      print theirs.read_nonblock(10)
+    RUBY
+  end
+
+  # ---- many loops, and others at once
+
+  def test_more_loops_than_a_process_usually_has
+    looking_into(<<~RUBY, env: {"HEDDLE_BACKEND" => "poll"}) do |pid|
+      300.times { Thread.new { Heddle.run { sleep } } }
+      sleep 0.01 until Heddle::Scheduler.open.size == 300
+      puts "ready"
+      sleep
+    RUBY
+      assert_equal 300, snapshot(pid)["loops"].size
+    end
+  end
+
+  # Ruby may switch threads at the end of any method call: here, while the name of the loop's thread is asked for.
+  def test_switched_off_and_on_while_a_loop_begins
+    looking_into(<<~RUBY) do |pid|
+      times = 0
+      thread = Thread.new do
+        TracePoint.new(:c_return) do |point|
+          next if point.method_id != :bind_call || Thread.current != thread
+          Thread.new { Heddle.insight(false) || Heddle.insight }.join
+          times += 1
+        end.enable { Heddle.run { sleep 0.001 } }
+      end
+      thread.join
+      raise "no name was asked for" if times.zero?
+      Heddle.run { puts "ready"; sleep }
+    RUBY
+      assert_equal ["main thread"], snapshot(pid)["loops"].map { |row| row["thread"] }
+    end
+  end
+
+  # Its clock stands still, and the time that Ruby code has for its part must pass all the same.
+  def test_a_simulation_that_is_stuck
+    looking_into(<<~RUBY, env: {"RUBYLIB" => "#{ROOT}/test"}) do |pid|
+      require "heddle/simulation"
+      require "support/native_calls"
+      require "io/nonblock"
+      mine, theirs = UNIXSocket.pair
+      mine.nonblock = false
+      Heddle::Simulation.run(seeds: 1) { puts "ready"; NativeCalls.recv_holding_the_lock(mine.fileno) }
+    RUBY
+      assert_equal "late", snapshot(pid)["reason"]
+    end
+  end
+
   # ---- answers that are none
 
   def test_answers_that_are_none

@@ -356,6 +356,45 @@ class StallsTest < Minitest::Test
     trap("USR2", previous)
   end
 
+  # The watcher rests while there is no loop, and a loop that begins wakes it: its first turn may be the one that lasts.
+  def test_the_first_turn_of_a_loop_after_a_long_rest
+    seen = []
+    TRIES.times do
+      @watch = Heddle.watch_stalls(0.01) { |stall| seen << stall }
+      sleep(0.5) # five times as long as it takes to rest
+      Heddle.run { compute(0.1) && sleep(0.001) }
+      @watch.stop
+      Heddle::StallWatch.settle(1.0)
+      return if seen.any? { |stall| stall.backtrace.join.match?(/compute/) }
+    end
+    flunk("not where it computed, but #{seen.join("\n")}")
+  end
+
+  # The loop wakes who waits for its reports: a thread that was killed, here, and replaced by none yet.
+  def test_a_reporting_thread_that_was_killed_and_collected
+    assert_equal "done", assert_child(<<~RUBY)
+      def compute(seconds) = Time.now.then { |start| nil until Time.now - start >= seconds }
+      def deep(levels) = levels.zero? ? nil : deep(levels - 1) # leaves nothing on the stack
+      def reporter = Thread.list.find { |thread| thread.name == "heddle stalls" && thread.stop? }
+      def kill_reporter
+        Thread.new do
+          Heddle.watch_stalls(0.02) { nil }
+          sleep(0.01) until reporter
+          sleep(0.05) # it may have stopped on its way to where it waits
+          reporter.kill.join
+        end.join
+        nil
+      end
+      kill_reporter
+      Heddle::StallWatch.instance_variable_set(:@reporter, nil)
+      deep(1000)
+      4.times { GC.start }
+      objects = Array.new(200_000) { "a" * 10 }
+      Heddle.run { Heddle.spawn { compute(0.1) }.wait }
+      print "done" if objects
+    RUBY
+  end
+
   def test_deadlocks_are_still_found
     outcome = in_child(<<~RUBY)
       Heddle.watch_stalls(0.05)

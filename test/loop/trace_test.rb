@@ -31,7 +31,7 @@ class TraceTest < Minitest::Test
     check(events)
     reader = events.find { |event| event["name"] == "reader" }.fetch("id")
     waits = events.select { |event| event["cat"] == "task" && event["id"] == reader && event["ph"] == "b" }
-    assert_equal %w[reader I/O], waits.map { |event| event["name"] }
+    assert_equal %w[reader io], waits.map { |event| event["name"] }
     assert_kind_of Integer, waits.last.dig("args", "descriptor")
     read = events.find { |event| event["name"] == "read" && event.dig("args", "bytes") == 5 }
     assert_equal reader, read.dig("args", "task").to_s
@@ -83,7 +83,7 @@ class TraceTest < Minitest::Test
       Heddle.run { [name, "x" * 5000, "", "é" * 60].map { |each| Heddle.spawn(name: each) { sleep(0) } }.each(&:wait) }
     end
     names = events.map { |event| event["name"] }
-    assert_includes names, "a\"\\?\u{1F600}é??("
+    assert_includes names, "a\"\\\n\u{1F600}é??("
     assert_includes names, "x" * 120
     check(events)
   end
@@ -214,6 +214,80 @@ class TraceTest < Minitest::Test
     check(events)
   ensure
     [reader, writer].each(&:close)
+  end
+
+  # A pipe whose reader is stopped, say.
+  def test_a_reader_that_hangs
+    path = "#{@folder}/fifo"
+    File.mkfifo(path)
+    assert_equal "Errno::ETIMEDOUT", assert_child(<<~RUBY, timeout: 60)
+      opening = Thread.new { File.open("#{path}", "r") }
+      begin
+        Heddle.trace("#{path}") { Heddle.run { 2.times.map { Heddle.spawn { 2000.times { sleep(0) } } }.each(&:wait) } }
+      rescue SystemCallError => error
+        print error.class
+      end
+      opening.value.close
+    RUBY
+  end
+
+  # Other code closes the file's descriptor, and its number names another file.
+  def test_a_descriptor_that_becomes_another_files
+    skip "the system does not list descriptors" unless File.directory?("/proc/self/fd")
+    path = file
+    assert_equal "Errno::EBADF ours", assert_child(<<~RUBY, env: {"RUBYLIB" => "#{ROOT}/test"})
+      require "support/native_calls"
+      File.write("#{@folder}/other", "ours")
+      begin
+        Heddle.trace("#{path}") do
+          number = Dir.children("/proc/self/fd").find { |each| File.identical?("/proc/self/fd/\#{each}", "#{path}") }
+          File.open("#{@folder}/other", "a") { |other| NativeCalls.dup2(other.fileno, number.to_i) }
+          Heddle.run { sleep(0.001) }
+        end
+      rescue SystemCallError => error
+        print error.class, " "
+      end
+      print File.read("#{@folder}/other")
+    RUBY
+  end
+
+  # A server that runs a loop for each request: loops that have closed must not keep their rings.
+  def test_many_loops_one_after_the_other_share_rings
+    skip "the system does not tell a process's size" unless File.exist?("/proc/self/status")
+    assert_equal "400 tracks, little memory", assert_child(<<~RUBY, timeout: 60)
+      require "json"
+      size = -> { File.read("/proc/self/status")[/VmSize:\\s+(\\d+)/, 1].to_i >> 10 }
+      Heddle.trace("#{file}") do
+        before = size.call
+        400.times { Heddle.run { sleep(0.001) } }
+        grown = size.call - before
+        @grown = (grown < 2000) ? "little memory" : "\#{grown} megabytes"
+      end
+      names = JSON.parse(File.read("#{file}")).select { |event| event["name"] == "thread_name" }
+      print names.map { |event| event["tid"] }.uniq.size, " tracks, ", @grown
+    RUBY
+  end
+
+  # Ruby may switch threads at the end of any method call: here, while the name of the loop's thread is asked for.
+  def test_a_trace_that_ends_while_a_loop_begins
+    assert_equal "asked true", assert_child(<<~RUBY, timeout: 60)
+      require "json"
+      started, gate, ended, ready, go = Array.new(5) { Thread::Queue.new }
+      Thread.new { Heddle.trace("#{file}") { started << 1; gate.pop } && ended << 1 }
+      started.pop
+      thread = Thread.new do
+        TracePoint.new(:c_return) do |point|
+          next if point.method_id != :bind_call || Thread.current != thread || gate.closed?
+          gate << 1
+          gate.close
+          ended.pop
+          print "asked "
+        end.enable { Heddle.run { ready << 1; go.pop; Heddle.spawn(name: "later") { sleep(0.001) }.wait } }
+      end
+      ready.pop
+      Heddle.trace("#{file}.second") { go << 1; thread.join }
+      print JSON.parse(File.read("#{file}.second")).any? { |event| event["name"] == "later" }
+    RUBY
   end
 
   def test_a_child_of_fork_writes_nothing_of_its_own

@@ -53,12 +53,12 @@ enum helped helper_ask(const char *question, int64_t patience, char **text, size
     uint64_t number = ++helper.question;
     helper.withdrawn = false;
     strncpy(helper.words, question, QUESTION - 1);
-    deadline_t start = helper.progress = deadline_now();
+    deadline_t start = helper.progress = deadline_real();
     pthread_cond_signal(&helper.asked);
     while (helper.done != number && helper.present && !helper.hurry) {
         deadline_t until = helper.progress + patience;
         if (until > start + PATIENCE_IN_ALL) until = start + PATIENCE_IN_ALL;
-        if (deadline_now() >= until) break;
+        if (deadline_real() >= until) break;
         native_condition_wait(&helper.answered, &helper.lock, until);
     }
     if (helper.done == number && helper.text) {
@@ -118,7 +118,7 @@ static VALUE serve_questions(VALUE unused)
         bool open = asked();
         uint64_t number = helper.taken = helper.question;
         memcpy(words, helper.words, sizeof(words));
-        helper.progress = deadline_now();
+        helper.progress = deadline_real();
         pthread_mutex_unlock(&helper.lock);
         if (!open) continue;
         text_free(details_lines());
@@ -178,7 +178,7 @@ static VALUE give_way(VALUE self)
     (void)self;
     rb_thread_schedule();
     pthread_mutex_lock(&helper.lock);
-    helper.progress = deadline_now();
+    helper.progress = deadline_real();
     pthread_mutex_unlock(&helper.lock);
     return Qnil;
 }

@@ -9,6 +9,7 @@
 #ifndef HEDDLE_INSIGHT_INSIGHT_H
 #define HEDDLE_INSIGHT_INSIGHT_H
 
+#include "insight/text.h"
 #include "loop/records.h"
 #include "os/deadline.h"
 
@@ -42,21 +43,6 @@ void helper_hurry(bool hurry);
 
 // In a child of fork.
 void helper_discard(void);
-
-// ---- text.c: a growing text, in plain C memory
-
-struct text {
-    char *bytes;
-    size_t length, capacity;
-    bool failed; // for lack of memory: the text is not complete
-};
-
-void text_add(struct text *text, const char *bytes, size_t length);
-void text_format(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-// A String of JSON. Whatever is not valid UTF-8 becomes a question mark.
-void text_string(struct text *text, const char *bytes, size_t length);
-void text_free(struct text *text);
 
 // ---- details.c: what the helper adds to an answer
 

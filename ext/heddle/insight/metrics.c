@@ -5,10 +5,6 @@
 #include "sync/permit_use.h"
 #include "task/task_loop.h"
 
-static const char *const wait_kinds[WAIT_KINDS] = {
-    [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
-    [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_YIELD] = "turn"};
-
 static const char *const ends[LOOP_ENDS] = {"completed", "failed", "cancelled", "withdrawn"};
 
 static void put(VALUE hash, const char *key, VALUE value)
@@ -30,7 +26,8 @@ static VALUE waits_hash(const struct loop_times *times)
 {
     VALUE waits = rb_hash_new();
     for (int kind = 0; kind < WAIT_KINDS; kind++) {
-        if (wait_kinds[kind] && kind != WAIT_YIELD) put(waits, wait_kinds[kind], histogram_hash(&times->wait[kind]));
+        const char *name = kind == WAIT_YIELD ? NULL : wait_kind_names[kind];
+        if (name) put(waits, name, histogram_hash(&times->wait[kind]));
     }
     return waits;
 }
@@ -55,13 +52,13 @@ struct pools {
     VALUE permits, used, waiting, wait;
 };
 
-static void add_pool(const struct permit_sum *sum, void *argument)
+static void add_pool(const struct permit_class *of_class, void *argument)
 {
     const struct pools *pools = argument;
-    put(pools->permits, sum->name, LONG2NUM(sum->permits));
-    put(pools->used, sum->name, LONG2NUM(sum->taken));
-    put(pools->waiting, sum->name, LONG2NUM(sum->waiting));
-    put(pools->wait, sum->name, histogram_hash(sum->wait));
+    put(pools->permits, of_class->name, LONG2NUM(of_class->permits));
+    put(pools->used, of_class->name, LONG2NUM(of_class->taken));
+    put(pools->waiting, of_class->name, LONG2NUM(of_class->waiting));
+    put(pools->wait, of_class->name, histogram_hash(&of_class->wait));
 }
 
 static void put_pools(VALUE hash)
@@ -106,7 +103,7 @@ static VALUE metrics_read(VALUE self)
     put(hash, "system_calls", ULL2NUM(counted.system_calls));
     put(hash, "spawned", ULL2NUM(counted.spawned));
     put(hash, "reused", ULL2NUM(counted.reused));
-    put_counts(hash, "waits", wait_kinds, counted.waits, WAIT_KINDS);
+    put_counts(hash, "waits", wait_kind_names, counted.waits, WAIT_KINDS);
     put_counts(hash, "ended", ends, counted.ended, LOOP_ENDS);
     put_present(hash);
     put(hash, "run", histogram_hash(&times.run));

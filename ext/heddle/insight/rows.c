@@ -70,11 +70,6 @@ static const char *wanted(int events)
 void rows_task(struct text *text, const struct task_row *row, deadline_t now)
 {
     static const char *const states[] = {"queued", "running", "waiting", "ready"};
-    static const char *const kinds[WAIT_KINDS] = {[WAIT_BLOCK] = "block",
-                                                  [WAIT_SLEEP] = "sleep",
-                                                  [WAIT_DESCRIPTOR] = "descriptor",
-                                                  [WAIT_SELECT] = "select",
-                                                  [WAIT_NATIVE] = "name"};
     text_format(text, "{\"task\":%llu,\"parent\":%llu,\"loop\":%llu,\"state\":\"%s\"", (unsigned long long)row->number,
                 (unsigned long long)row->parent, (unsigned long long)row->loop, states[row->state & 3]);
     seconds(text, "for", now - row->since);
@@ -83,8 +78,8 @@ void rows_task(struct text *text, const struct task_row *row, deadline_t now)
         text_string(text, row->name, strnlen(row->name, sizeof(row->name)));
     }
     if (row->due != DEADLINE_NEVER) seconds(text, "left", row->due - now);
-    if (row->state == RECORD_WAITING && row->kind < WAIT_KINDS && kinds[row->kind]) {
-        field(text, "wait", kinds[row->kind]);
+    if (row->state == RECORD_WAITING && row->kind < WAIT_KINDS && wait_kind_names[row->kind]) {
+        field(text, "wait", wait_kind_names[row->kind]);
         if (row->kind == WAIT_DESCRIPTOR) {
             text_format(text, ",\"descriptor\":%d", row->descriptor);
             field(text, "events", wanted(row->events));

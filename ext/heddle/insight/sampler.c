@@ -1,5 +1,6 @@
 #include "insight/sampler.h"
 
+#include "insight/thread_usage.h"
 #include "os/native_thread.h"
 #include "shims.h"
 
@@ -7,7 +8,6 @@
 #include <ruby/onigmo.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 static struct sampler table[SAMPLERS];
 static atomic_bool started;
@@ -44,18 +44,11 @@ static void put_back(struct sampler *sampler)
     atomic_store(&sampler->busy, false);
 }
 
-// Not the time: the thread may have waited for a processor meanwhile.
-static int64_t own_cpu(void)
-{
-    struct timespec used;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) return 0;
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}
-
+// By CPU time: the thread may have waited for a processor meanwhile.
 static void note_reached(struct sample *sample)
 {
     int64_t signalled = atomic_load(&sample->signalled);
-    atomic_store(&sample->used, signalled ? own_cpu() - signalled : deadline_now() - sample->asked);
+    atomic_store(&sample->used, signalled ? thread_own_cpu() - signalled : deadline_now() - sample->asked);
     atomic_store(&sample->reached, true);
 }
 
@@ -188,7 +181,7 @@ static void handle(int number, siginfo_t *info, void *context)
         uintptr_t at = instruction(context);
         if (in_regexp(at)) atomic_store(&sample->in_regexp, true);
         if (!atomic_load(&sample->frames.count) && outside_ruby(at)) frames_take(&sample->frames);
-        if (!atomic_load(&sample->signalled)) atomic_store(&sample->signalled, own_cpu());
+        if (!atomic_load(&sample->signalled)) atomic_store(&sample->signalled, thread_own_cpu());
         put_back(&table[i]);
     }
     if (asked) shim_postpone(look);

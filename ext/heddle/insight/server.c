@@ -1,12 +1,12 @@
 // The native thread that listens. It needs no GVL, and keeps none of a loop's memory.
 //
 // The lock is held while descriptors are opened or closed, and during a fork: so a child knows all of its copies, and
-// closes them. Other code may close any descriptor behind our back, and its number may name another file by then:
-// before a descriptor of ours is used or closed, fstat tells whether it still is.
+// closes them. Spans of time are those of the real clock: a simulation's stands still.
 #include "insight/insight.h"
 
 #include "os/fork.h"
 #include "os/native_thread.h"
+#include "os/own_descriptor.h"
 #include "portable.h"
 
 #include <pthread.h>
@@ -23,55 +23,26 @@ static const int64_t ANSWER_SPAN = 60000 * MILLISECOND, UNREAD_SPAN = 10000 * MI
 static const int64_t PATIENCE = 300 * MILLISECOND;
 static const long MOST_PATIENCE = 60000; // milliseconds
 
-struct file {
-    int descriptor; // or -1
-    dev_t device;
-    ino_t number;
-};
-
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    struct file listening, connection, stop, stopped; // stop: read by the thread; stopped: written to end it
+    struct own_descriptor listening, connection;
+    struct own_descriptor stop, stopped; // read by the thread; written to end it
     bool ready, running;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     char *head;
 } server = {.lock = PTHREAD_MUTEX_INITIALIZER,
-            .listening = {-1, 0, 0},
-            .connection = {-1, 0, 0},
-            .stop = {-1, 0, 0},
-            .stopped = {-1, 0, 0}};
+            .listening = {.number = -1},
+            .connection = {.number = -1},
+            .stop = {.number = -1},
+            .stopped = {.number = -1}};
 
-// ---- descriptors
-
-static struct file opened(int descriptor)
+static void close_all(void)
 {
-    struct stat status;
-    struct file file = {-1, 0, 0};
-    if (descriptor >= 0 && fstat(descriptor, &status) == 0)
-        file = (struct file){descriptor, status.st_dev, status.st_ino};
-    return file;
-}
-
-static bool ours(const struct file *file)
-{
-    struct stat status;
-    return file->descriptor >= 0 && fstat(file->descriptor, &status) == 0 && status.st_dev == file->device &&
-           status.st_ino == file->number;
-}
-
-static void close_file(struct file *file)
-{
-    if (ours(file)) close(file->descriptor);
-    file->descriptor = -1;
-}
-
-static void close_files(void)
-{
-    close_file(&server.connection);
-    close_file(&server.listening);
-    close_file(&server.stop);
-    close_file(&server.stopped);
+    own_descriptor_close(&server.connection);
+    own_descriptor_close(&server.listening);
+    own_descriptor_close(&server.stop);
+    own_descriptor_close(&server.stopped);
 }
 
 // ---- forks
@@ -90,7 +61,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     pthread_mutex_init(&server.lock, NULL);
-    close_files();
+    close_all();
     server.running = server.ready = false;
     server.head = NULL;
     helper_discard();
@@ -98,45 +69,44 @@ static void after_fork_in_child(void)
 
 // ---- a connection
 
-// Waits until the connection is ready for `events`. Returns false when the time is over or the thread is to end.
-static bool ready(int connection, short events, deadline_t until)
+// Waits until the connection is ready for `events`. Returns false when the time is over, the thread is to end, or other
+// code has closed the connection's descriptor.
+static bool ready(short events, deadline_t until)
 {
     for (;;) {
-        int64_t left = until - deadline_now();
+        int64_t left = until - deadline_real();
         if (left <= 0) return false;
-        struct pollfd asked[] = {{.fd = connection, .events = events},
-                                 {.fd = server.stop.descriptor, .events = POLLIN}};
+        struct pollfd asked[] = {{.fd = server.connection.number, .events = events},
+                                 {.fd = server.stop.number, .events = POLLIN}};
         int found = poll(asked, 2, deadline_milliseconds(left));
         if (found < 0 && errno != EINTR) return false;
-        if (found > 0 && asked[1].revents) return false;
-        if (found > 0) return true;
+        if (found > 0) return !asked[1].revents && own_descriptor_valid(&server.connection);
     }
 }
 
-static bool own_user(int connection)
+static bool own_user(void)
 {
 #ifdef HEDDLE_HAS_PEER_CREDENTIALS
     struct ucred peer;
     socklen_t length = sizeof(peer);
-    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+    return getsockopt(server.connection.number, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 #elif defined(HEDDLE_HAS_GETPEEREID)
     uid_t user;
     gid_t group;
-    return getpeereid(connection, &user, &group) == 0 && user == geteuid();
+    return getpeereid(server.connection.number, &user, &group) == 0 && user == geteuid();
 #else
-    (void)connection;
     return false; // who asks cannot be known here
 #endif
 }
 
 // Returns whether a whole line came.
-static bool read_question(int connection, char *question)
+static bool read_question(char *question)
 {
-    deadline_t until = deadline_in(QUESTION_SPAN);
+    deadline_t until = deadline_real() + QUESTION_SPAN;
     size_t length = 0;
     while (length < QUESTION - 1) {
-        if (!ready(connection, POLLIN, until)) return false;
-        ssize_t count = recv(connection, question + length, QUESTION - 1 - length, 0);
+        if (!ready(POLLIN, until)) return false;
+        ssize_t count = recv(server.connection.number, question + length, QUESTION - 1 - length, 0);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (count <= 0) return false;
         length += (size_t)count;
@@ -149,12 +119,12 @@ static bool read_question(int connection, char *question)
     return false;
 }
 
-static bool write_all(int connection, const char *bytes, size_t length, deadline_t until)
+static bool write_all(const char *bytes, size_t length, deadline_t until)
 {
     while (length) {
         deadline_t unread = deadline_in(UNREAD_SPAN);
-        if (!ready(connection, POLLOUT, unread < until ? unread : until)) return false;
-        ssize_t count = send(connection, bytes, length, PORTABLE_NOSIGNAL);
+        if (!ready(POLLOUT, unread < until ? unread : until)) return false;
+        ssize_t count = send(server.connection.number, bytes, length, PORTABLE_NOSIGNAL);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (count <= 0) return false;
         bytes += count;
@@ -163,29 +133,29 @@ static bool write_all(int connection, const char *bytes, size_t length, deadline
     return true;
 }
 
-static bool write_text(int connection, struct text *text, deadline_t until)
+static bool write_text(struct text *text, deadline_t until)
 {
-    bool written = !text->failed && write_all(connection, text->bytes, text->length, until);
+    bool written = !text->failed && write_all(text->bytes, text->length, until);
     text->length = 0;
     return written;
 }
 
-static bool write_rows(int connection, struct text *text, deadline_t until)
+static bool write_rows(struct text *text, deadline_t until)
 {
     deadline_t now = deadline_now();
-    uint32_t from = 0;
-    for (struct loop_row row; record_next_loop(&from, &row);)
+    const struct loop_record *last = NULL;
+    for (struct loop_row row; record_next_loop(&last, &row);)
         rows_loop(text, &row, now);
-    from = 0;
+    uint32_t from = 0;
     int count = 0;
     for (struct task_row row; record_next_task(&from, &row);) {
         if (count++ % SLICE == 0) {
-            if (!write_text(connection, text, until)) return false;
+            if (!write_text(text, until)) return false;
             now = deadline_now();
         }
         rows_task(text, &row, now);
     }
-    return write_text(connection, text, until);
+    return write_text(text, until);
 }
 
 // Takes " wait=MILLISECONDS" off the question.
@@ -199,40 +169,40 @@ static int64_t patience_of(char *question)
     return milliseconds > MOST_PATIENCE ? MOST_PATIENCE * MILLISECOND : milliseconds * MILLISECOND;
 }
 
-static void write_answer(int connection, char *question)
+static void write_answer(char *question)
 {
     struct text text = {0};
     // Asked first, so that the rows are not older than what the helper says of them.
     char *words = NULL;
     size_t length = 0;
     enum helped helped = helper_ask(question, patience_of(question), &words, &length);
-    deadline_t until = deadline_in(ANSWER_SPAN);
+    deadline_t until = deadline_real() + ANSWER_SPAN;
     text_add(&text, server.head, strlen(server.head));
     struct timespec clock;
     clock_gettime(CLOCK_REALTIME, &clock);
     text_format(&text, "{\"now\":%lld.%03ld,\"lost\":%llu}\n", (long long)clock.tv_sec, clock.tv_nsec / 1000000,
                 (unsigned long long)records_lost());
-    bool written = write_rows(connection, &text, until);
+    bool written = write_rows(&text, until);
     switch (helped) {
-    case HELPED: written = written && write_all(connection, words, length, until); break;
+    case HELPED: written = written && write_all(words, length, until); break;
     case HELPER_LATE: text_format(&text, "{\"ruby\":null,\"reason\":\"late\"}\n"); break;
     case HELPER_MISSING: text_format(&text, "{\"ruby\":null,\"reason\":\"missing\"}\n"); break;
     }
     text_format(&text, "{\"end\":true}\n");
-    if (written) write_text(connection, &text, until);
+    if (written) write_text(&text, until);
     free(words);
     text_free(&text);
 }
 
-static void serve_connection(int connection)
+static void serve_connection(void)
 {
     char question[QUESTION];
-    if (!own_user(connection)) {
+    if (!own_user()) {
         char refusal[96];
         int length = snprintf(refusal, sizeof(refusal), "{\"refused\":\"user\",\"user\":%ld}\n", (long)geteuid());
-        write_all(connection, refusal, (size_t)length, deadline_in(QUESTION_SPAN));
-    } else if (read_question(connection, question)) {
-        write_answer(connection, question);
+        write_all(refusal, (size_t)length, deadline_real() + QUESTION_SPAN);
+    } else if (read_question(question)) {
+        write_answer(question);
     }
 }
 
@@ -241,13 +211,13 @@ static void serve_connection(int connection)
 static bool accept_connection(void)
 {
     pthread_mutex_lock(&server.lock);
-    bool usable = ours(&server.listening);
-    int connection = usable ? accept(server.listening.descriptor, NULL, NULL) : -1;
+    bool usable = own_descriptor_valid(&server.listening);
+    int connection = usable ? accept(server.listening.number, NULL, NULL) : -1;
     if (connection >= 0 && !portable_set_flags(connection)) {
         close(connection);
         connection = -1;
     }
-    server.connection = opened(connection);
+    server.connection = own_descriptor(connection);
     pthread_mutex_unlock(&server.lock);
     return usable;
 }
@@ -256,20 +226,20 @@ static void *serve_connections(void *unused)
 {
     (void)unused;
     for (;;) {
-        struct pollfd asked[] = {{.fd = server.listening.descriptor, .events = POLLIN},
-                                 {.fd = server.stop.descriptor, .events = POLLIN}};
+        struct pollfd asked[] = {{.fd = server.listening.number, .events = POLLIN},
+                                 {.fd = server.stop.number, .events = POLLIN}};
         int found = poll(asked, 2, -1);
         if (found < 0 && errno != EINTR) break;
         if (found > 0 && asked[1].revents) break;
         if (found <= 0) continue;
         if (!accept_connection()) break; // other code has closed our descriptor
-        if (server.connection.descriptor < 0) {
+        if (server.connection.number < 0) {
             poll(NULL, 0, 10); // no descriptor is left, say
             continue;
         }
-        serve_connection(server.connection.descriptor);
+        serve_connection();
         pthread_mutex_lock(&server.lock);
-        close_file(&server.connection);
+        own_descriptor_close(&server.connection);
         pthread_mutex_unlock(&server.lock);
     }
     pthread_mutex_lock(&server.lock);
@@ -304,8 +274,8 @@ static bool make_pipe(void)
     if (pipe(ends) != 0) return false;
     portable_set_flags(ends[0]);
     portable_set_flags(ends[1]);
-    server.stop = opened(ends[0]);
-    server.stopped = opened(ends[1]);
+    server.stop = own_descriptor(ends[0]);
+    server.stopped = own_descriptor(ends[1]);
     return true;
 }
 
@@ -313,11 +283,11 @@ static int start(const char *path)
 {
     int listening = listen_at(path);
     if (listening < 0) return errno;
-    server.listening = opened(listening);
+    server.listening = own_descriptor(listening);
     int error = make_pipe() ? native_thread_start(serve_connections, STACK) : errno;
     if (error) {
         unlink(path);
-        close_files();
+        close_all();
     }
     return error;
 }
@@ -340,7 +310,7 @@ int server_start(const char *path, const char *head)
         native_condition_init(&server.ended);
         server.ready = true;
     }
-    close_files(); // of a thread that has ended by itself
+    close_all(); // of a thread that has ended by itself
     strcpy(server.path, path);
     free(server.head);
     server.head = copy;
@@ -355,25 +325,25 @@ void server_stop(void)
 {
     pthread_mutex_lock(&server.lock);
     bool running = server.running;
-    if (ours(&server.stopped)) {
-        ssize_t written = write(server.stopped.descriptor, "x", 1);
+    if (own_descriptor_valid(&server.stopped)) {
+        ssize_t written = write(server.stopped.number, "x", 1);
         (void)written; // the pipe cannot be full
     }
     pthread_mutex_unlock(&server.lock);
     if (!running) return;
     helper_hurry(true);
     pthread_mutex_lock(&server.lock);
-    deadline_t until = deadline_in(QUESTION_SPAN);
-    while (server.running && deadline_now() < until)
+    deadline_t until = deadline_real() + QUESTION_SPAN;
+    while (server.running && deadline_real() < until)
         native_condition_wait(&server.ended, &server.lock, until);
-    if (!server.running) close_files();
+    if (!server.running) close_all();
     pthread_mutex_unlock(&server.lock);
 }
 
 bool server_runs(void)
 {
     pthread_mutex_lock(&server.lock);
-    bool running = server.running && ours(&server.listening);
+    bool running = server.running && own_descriptor_valid(&server.listening);
     pthread_mutex_unlock(&server.lock);
     return running;
 }

@@ -60,14 +60,6 @@ static struct sampler *culprit_sampler(size_t index)
     return &samplers()[2 * index + 1];
 }
 
-// The watcher's own clock: that of a simulation may stand still.
-static deadline_t real_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (deadline_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 // ---- looking, in the native thread
 
 static void begin_turn(struct watched *each, size_t index, uint64_t turn)
@@ -145,21 +137,35 @@ static void note_times(struct watched *each, const struct turn_record *record, d
     each->looked = now;
 }
 
-// Returns whether the loop is awake.
-static bool look_at(size_t index, deadline_t now, int64_t late)
+// Whether the loop is in a poll without the GVL, or there is none.
+static bool sleeps(const struct turn_record *record)
+{
+    if (!atomic_load(&record->loop)) return true;
+    uint64_t turn = atomic_load(&record->turn);
+    return (turn & 3) == TURN_SLEEPS && !atomic_load(&record->woken) && atomic_load(&record->turn) == turn;
+}
+
+static bool all_sleep(void)
+{
+    size_t i = 0;
+    while (i < TURN_RECORDS && sleeps(&turn_records()[i]))
+        i++;
+    return i == TURN_RECORDS;
+}
+
+static void look_at(size_t index, deadline_t now, int64_t late)
 {
     const struct turn_record *record = &turn_records()[index];
     struct watched *each = &watched[index];
-    if (!atomic_load(&record->loop)) return false;
+    if (!atomic_load(&record->loop)) return;
     uint64_t turn = atomic_load_explicit(&record->turn, memory_order_acquire);
-    bool sleeps = (turn & 3) == TURN_SLEEPS;
-    deadline_t since = sleeps ? atomic_load(&record->woken) : atomic_load(&record->began);
-    if (atomic_load(&record->turn) != turn) return true;
+    bool polls = (turn & 3) == TURN_SLEEPS;
+    deadline_t since = polls ? atomic_load(&record->woken) : atomic_load(&record->began);
+    if (atomic_load(&record->turn) != turn) return;
     if (turn != each->turn) begin_turn(each, index, turn);
     if (since && late > 0) each->absent += late < now - since ? late : now - since;
     if (since && now - since >= limit / 2) observe(each, index, record, now);
     note_times(each, record, now);
-    return !sleeps || since;
 }
 
 static void *watch(void *unused)
@@ -167,21 +173,20 @@ static void *watch(void *unused)
     (void)unused;
     uint32_t asleep = 0;
     pthread_mutex_lock(&lock);
-    deadline_t due = real_now();
+    deadline_t due = deadline_real();
     while (limit) {
-        deadline_t now = real_now();
+        deadline_t now = deadline_real();
         if (now >= due) {
-            bool awake = false;
             for (size_t i = 0; i < TURN_RECORDS; i++)
-                awake |= look_at(i, now, now - due > period ? now - due : 0);
-            asleep = awake ? 0 : asleep + 1;
+                look_at(i, now, now - due > period ? now - due : 0);
+            asleep = all_sleep() ? asleep + 1 : 0;
             last_look = now;
             due = now + period;
         }
-        rests = asleep >= RESTS_AFTER;
-        atomic_store(&turn_watcher_rests, rests);
+        atomic_store(&turn_watcher_rests, asleep >= RESTS_AFTER);
+        rests = asleep >= RESTS_AFTER && all_sleep(); // a loop that has begun or woken since does not tell
         native_condition_wait(&changed, &lock, rests ? now + FAR : due);
-        if (rests) due = real_now(), asleep = 0;
+        if (rests) due = deadline_real(), asleep = 0;
         rests = false;
     }
     atomic_store(&turn_watcher_rests, false);
@@ -380,7 +385,7 @@ static void over(struct turn_record *record, enum turn_phase phase, deadline_t s
 {
     (void)unused;
     own_process();
-    deadline_t now = real_now();
+    deadline_t now = deadline_real();
     int64_t length = now - since - (phase == TURN_SLEEPS ? 0 : tick); // the coarse clock may have been late
     if (!limit || length < limit) return;
     struct stall *stall = stall_new();
@@ -415,13 +420,12 @@ static void polled(struct turn_record *record, uint32_t found)
         if (wait->kind == WAIT_DESCRIPTOR || wait->kind == WAIT_SELECT) add_waiter(stall, wait, stall->length);
 }
 
-static void woke(struct turn_record *record, deadline_t now)
+static void woke(struct turn_record *record)
 {
     own_process();
     pthread_mutex_lock(&lock);
-    struct watched *each = &watched[record - turn_records()];
-    note_times(each, record, now);
-    last_look = now;
+    last_look = deadline_real();
+    note_times(&watched[record - turn_records()], record, last_look);
     atomic_store(&turn_watcher_rests, false);
     pthread_cond_signal(&changed);
     pthread_mutex_unlock(&lock);
@@ -431,25 +435,17 @@ static const struct turn_watcher watcher = {.over = over, .polled = polled, .wok
 
 // ---- GC
 
-static VALUE gc_hook; // a TracePoint, or 0
-static int64_t gc_began;
-
-// CPU time: GC also waits for a processor.
-static int64_t own_cpu(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}
+static VALUE gc_hook;    // a TracePoint, or 0
+static int64_t gc_began; // CPU time: GC also waits for a processor
 
 static void note_gc(VALUE point, void *unused)
 {
     (void)unused;
     rb_trace_arg_t *arguments = rb_tracearg_from_tracepoint(point);
     if (rb_tracearg_event_flag(arguments) == RUBY_INTERNAL_EVENT_GC_ENTER) {
-        gc_began = own_cpu();
+        gc_began = thread_own_cpu();
     } else if (gc_began) {
-        atomic_fetch_add(&turn_gc_time, own_cpu() - gc_began);
+        atomic_fetch_add(&turn_gc_time, thread_own_cpu() - gc_began);
         gc_began = 0;
     }
 }
@@ -516,7 +512,7 @@ static int set_limit(int64_t wanted)
     tick = coarse_tick();
     limit = wanted;
     period = wanted / LOOKS;
-    last_look = real_now();
+    last_look = deadline_real();
     if (limit && !runs) error = native_thread_start(watch, 128 << 10);
     if (error) limit = 0;
     if (limit) runs = true;
@@ -552,6 +548,7 @@ void stall_watch_loop(struct loop *loop, int thread)
 void stall_watch_mark(void)
 {
     sampler_mark();
+    if (reporter) rb_gc_mark(reporter);
     for (size_t i = 0; i < TURN_RECORDS; i++) {
         VALUE task = turn_records()[i].task;
         if (task) rb_gc_mark(task);

@@ -1,4 +1,4 @@
-#include "insight/insight.h"
+#include "insight/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -58,9 +58,8 @@ static size_t character(const unsigned char *at, size_t left)
     return length;
 }
 
-void text_string(struct text *text, const char *bytes, size_t length)
+void text_escaped(struct text *text, const char *bytes, size_t length)
 {
-    text_add(text, "\"", 1);
     const unsigned char *at = (const unsigned char *)bytes, *end = at + length;
     while (at < end) {
         size_t size = character(at, (size_t)(end - at));
@@ -77,6 +76,12 @@ void text_string(struct text *text, const char *bytes, size_t length)
         }
         at += size;
     }
+}
+
+void text_string(struct text *text, const char *bytes, size_t length)
+{
+    text_add(text, "\"", 1);
+    text_escaped(text, bytes, length);
     text_add(text, "\"", 1);
 }
 

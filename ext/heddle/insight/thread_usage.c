@@ -1,5 +1,14 @@
 #include "insight/thread_usage.h"
 
+#include <time.h>
+
+int64_t thread_own_cpu(void)
+{
+    struct timespec used;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) return 0;
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
 #ifdef HEDDLE_HAS_THREAD_SIGNALS
 
 #include <fcntl.h>
@@ -7,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 // The clock of any thread of this process, as pthread_getcpuclockid makes it of a pthread_t: part of Linux's ABI.

@@ -9,6 +9,9 @@
 // Nanoseconds of CPU time that the thread has used, or -1 if that is not known. `thread`: the kernel's number.
 int64_t thread_cpu(int thread);
 
+// The same of the calling thread; 0 if that is not known. May be called in a signal's handler.
+int64_t thread_own_cpu(void);
+
 // Nanoseconds for which the thread was to run and had no processor, or -1 if that is not known.
 int64_t thread_delay(int thread);
 

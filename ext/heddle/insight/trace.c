@@ -73,6 +73,7 @@ static void free_writer(struct writer *writer)
     }
     pthread_mutex_destroy(&writer->lock);
     pthread_cond_destroy(&writer->changed);
+    text_free(&writer->file.text);
     free(writer->path);
     free(writer);
 }
@@ -110,7 +111,8 @@ static void *await_end(void *argument)
     return NULL;
 }
 
-// Waits for the rest to be written, in any loop: some milliseconds, while other threads run. Returns an errno, or 0.
+// Waits for the rest to be written, in any loop, while other threads run: some milliseconds, or the time for which a
+// pipe's reader may hang. Returns an errno, or 0.
 static int end(struct writer *writer)
 {
     writer->ended = deadline_now();
@@ -130,7 +132,8 @@ static void refuse_second(const char *path)
              running->path);
 }
 
-// Ruby opens the file, because that may take long: other threads run meanwhile, and an interrupt ends it.
+// Ruby opens the file, because that may take long: other threads run meanwhile, and an interrupt ends it. A reader of a
+// pipe may hang, and the writing thread must not hang with it.
 static int open_file(VALUE path)
 {
     VALUE file = rb_file_open_str(path, "wb");
@@ -143,6 +146,7 @@ static int open_file(VALUE path)
     }
     if (descriptor < 0) rb_syserr_fail_str(error, path);
     rb_update_max_fd(descriptor);
+    fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
     return descriptor;
 }
 
@@ -158,7 +162,7 @@ static struct writer *begin(VALUE path)
         close(descriptor);
         rb_memerror();
     }
-    trace_file_begin(&writer->file, descriptor);
+    trace_file_begin(&writer->file, descriptor, &writer->stop);
     int error = start_thread(writer);
     if (error) {
         close(descriptor);
@@ -201,15 +205,16 @@ static VALUE tracing_end(VALUE argument)
  * format, which https://ui.perfetto.dev opens. An exception that leaves the block leaves a whole file.
  *
  * Loops never wait for the file: a thread writes it, and events for which there is no room meanwhile are lost, and
- * counted in the file. Only the end of the block waits until the rest is written. A child of fork does not write.
- * Tracing takes some hundred nanoseconds a switch.
+ * counted in the file. Only the end of the block waits until the rest is written; for the reader of a pipe that takes
+ * nothing, five seconds. A child of fork does not write. Tracing takes some hundred nanoseconds a switch.
  *
  * @example
  *   Heddle.trace("import.json") { Heddle.run { import } }
  * @param path [String, #to_path] the file; what it contained is lost
  * @return [Object]
  * @raise [TraceInProgress] while another trace of this process is being written
- * @raise [SystemCallError] when the file cannot be opened, or (at the end) written
+ * @raise [SystemCallError] when the file cannot be opened, or (at the end) written: Errno::ETIMEDOUT for a pipe whose
+ *   reader hangs
  */
 static VALUE trace_to_file(VALUE self, VALUE path)
 {

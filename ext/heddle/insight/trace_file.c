@@ -3,49 +3,73 @@
 #include "loop/wait.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
 // ---- text
 
-void trace_file_flush(struct trace_file *file)
+enum {
+    GATHERED = 1 << 16, // bytes that are written at once
+    PATIENCE = 5000,    // milliseconds for which a pipe may be full after the trace's end
+    LOOK_EVERY = 100    // … between two looks at whether that has come
+};
+
+// Waits until the reader of a pipe takes more. Returns false if the trace has ended and he takes nothing.
+static bool await_reader(const struct trace_file *file)
 {
-    size_t done = 0;
-    while (done < file->used && !file->error) {
-        ssize_t count = write(file->descriptor, file->bytes + done, file->used - done);
-        if (count >= 0) {
-            done += (size_t)count;
-        } else if (errno != EINTR) {
-            file->error = errno;
-        }
+    struct pollfd asked = {.fd = file->descriptor.number, .events = POLLOUT};
+    for (int left = PATIENCE; left > 0;) {
+        int found = poll(&asked, 1, LOOK_EVERY);
+        if (found > 0 || (found < 0 && errno != EINTR)) return true; // write() will tell
+        if (atomic_load(file->stop)) left -= LOOK_EVERY;
     }
-    file->used = 0;
+    return false;
 }
 
-// An object is at most this long: each is begun with so much room.
-enum { LONGEST = 2048 };
+// Returns how many bytes were written, or -errno.
+static ssize_t write_some(const struct trace_file *file, const char *bytes, size_t length)
+{
+    if (!own_descriptor_valid(&file->descriptor)) return -EBADF; // other code has closed it
+    ssize_t count = write(file->descriptor.number, bytes, length);
+    if (count >= 0 || errno == EINTR) return count < 0 ? 0 : count;
+    if (errno != EAGAIN) return -errno;
+    return await_reader(file) ? 0 : -ETIMEDOUT;
+}
+
+void trace_file_flush(struct trace_file *file)
+{
+    if (file->text.failed && !file->error) file->error = ENOMEM;
+    for (size_t done = 0; done < file->text.length && !file->error;) {
+        ssize_t count = write_some(file, file->text.bytes + done, file->text.length - done);
+        if (count < 0) {
+            file->error = (int)-count;
+        } else {
+            done += (size_t)count;
+        }
+    }
+    file->text.length = 0;
+    file->text.failed = false;
+}
 
 static void text(struct trace_file *file, const char *bytes)
 {
-    size_t length = strlen(bytes);
-    memcpy(file->bytes + file->used, bytes, length);
-    file->used += length;
+    text_add(&file->text, bytes, strlen(bytes));
 }
 
 static void number(struct trace_file *file, uint64_t value)
 {
     char digits[20];
-    int count = 0;
+    size_t at = sizeof(digits);
     do {
-        digits[count++] = (char)('0' + value % 10);
+        digits[--at] = (char)('0' + value % 10);
     } while (value /= 10);
-    while (count)
-        file->bytes[file->used++] = digits[--count];
+    text_add(&file->text, digits + at, sizeof(digits) - at);
 }
 
 static void signed_number(struct trace_file *file, int64_t value)
 {
-    if (value < 0) file->bytes[file->used++] = '-';
+    if (value < 0) text(file, "-");
     number(file, value < 0 ? -(uint64_t)value : (uint64_t)value);
 }
 
@@ -53,48 +77,15 @@ static void signed_number(struct trace_file *file, int64_t value)
 static void microseconds(struct trace_file *file, int64_t span)
 {
     if (span < 0) span = 0;
+    const char rest[] = {'.', (char)('0' + span / 100 % 10), (char)('0' + span / 10 % 10), (char)('0' + span % 10)};
     number(file, (uint64_t)span / 1000);
-    file->bytes[file->used++] = '.';
-    for (int64_t digit = 100; digit; digit /= 10)
-        file->bytes[file->used++] = (char)('0' + span / digit % 10);
-}
-
-static size_t sequence_length(const unsigned char *at, size_t left)
-{
-    size_t length = *at < 0x80                  ? 1
-                    : *at >= 0xC2 && *at < 0xE0 ? 2
-                    : *at >= 0xE0 && *at < 0xF0 ? 3
-                    : *at >= 0xF0 && *at < 0xF5 ? 4
-                                                : 0;
-    if (!length || length > left) return 0;
-    for (size_t i = 1; i < length; i++) {
-        if ((at[i] & 0xC0) != 0x80) return 0;
-    }
-    bool overlong = (*at == 0xE0 && at[1] < 0xA0) || (*at == 0xF0 && at[1] < 0x90);
-    bool impossible = (*at == 0xED && at[1] > 0x9F) || (*at == 0xF4 && at[1] > 0x8F);
-    return overlong || impossible ? 0 : length;
-}
-
-// A JSON string's contents: what is no UTF-8, or a control character, becomes a question mark.
-static void quoted(struct trace_file *file, const char *bytes, size_t length)
-{
-    for (size_t i = 0, step; i < length; i += step ? step : 1) {
-        const unsigned char *at = (const unsigned char *)bytes + i;
-        step = sequence_length(at, length - i);
-        if (!step || *at < 0x20) {
-            file->bytes[file->used++] = '?';
-            continue;
-        }
-        if (*at == '"' || *at == '\\') file->bytes[file->used++] = '\\';
-        memcpy(file->bytes + file->used, at, step);
-        file->used += step;
-    }
+    text_add(&file->text, rest, sizeof(rest));
 }
 
 // Begins an object: of that phase, on the loop's track.
 static void begin(struct trace_file *file, const char *phase, const struct trace_ring *ring, deadline_t at)
 {
-    if (file->used + LONGEST > sizeof(file->bytes)) trace_file_flush(file);
+    if (file->text.length >= GATHERED) trace_file_flush(file);
     text(file, file->separate ? ",\n{\"ph\":\"" : "{\"ph\":\"");
     file->separate = true;
     text(file, phase);
@@ -119,7 +110,7 @@ static void name_of(struct trace_file *file, uint64_t task)
 {
     const struct trace_name *name = trace_names_find(&file->names, task);
     if (name && name->length) {
-        quoted(file, name->text, name->length);
+        text_escaped(&file->text, name->text, name->length);
     } else {
         text(file, "task ");
         number(file, task);
@@ -187,11 +178,6 @@ static void write_poll(struct trace_file *file, const struct trace_ring *ring, c
     text(file, event->what ? ",\"cat\":\"poll\",\"name\":\"sleep\"}" : ",\"cat\":\"poll\",\"name\":\"poll\"}");
 }
 
-static const char *const waits[WAIT_KINDS] = {
-    [WAIT_BLOCK] = "wait",    [WAIT_SLEEP] = "sleep",   [WAIT_DESCRIPTOR] = "I/O",
-    [WAIT_SELECT] = "select", [WAIT_MEMBER] = "select", [WAIT_HANG_UP] = "hangup",
-    [WAIT_NATIVE] = "name",   [WAIT_YIELD] = "yield",   [WAIT_IDLE] = "idle"};
-
 // One wait of a task has one beginning, so both together identify it.
 static void flow(struct trace_file *file, const char *phase, const struct trace_ring *ring, deadline_t at,
                  const struct trace_event *event)
@@ -219,7 +205,7 @@ static void write_wait(struct trace_file *file, const struct trace_ring *ring, c
     deadline_t ready = event->second ? (deadline_t)event->second : event->at;
     if (event->what != WAIT_YIELD && event->second) flow(file, "f", ring, event->at, event);
     on_task(file, "b", ring, event->first, event->task);
-    text(file, waits[event->what]);
+    text(file, wait_kind_names[event->what]);
     if (event->descriptor >= 0) {
         text(file, "\",\"args\":{\"descriptor\":");
         number(file, (uint64_t)event->descriptor);
@@ -228,7 +214,7 @@ static void write_wait(struct trace_file *file, const struct trace_ring *ring, c
         text(file, "\"}");
     }
     on_task(file, "e", ring, event->what == WAIT_YIELD ? event->at : ready, event->task);
-    text(file, waits[event->what]);
+    text(file, wait_kind_names[event->what]);
     text(file, "\"}");
 }
 
@@ -262,14 +248,32 @@ static void write_event(struct trace_file *file, const struct trace_ring *ring, 
 
 // ---- the file
 
-void trace_file_begin(struct trace_file *file, int descriptor)
+void trace_file_begin(struct trace_file *file, int descriptor, const atomic_bool *stop)
 {
-    *file = (struct trace_file){.descriptor = descriptor, .process = getpid(), .began = deadline_now()};
+    *file = (struct trace_file){
+        .descriptor = own_descriptor(descriptor), .stop = stop, .process = getpid(), .began = deadline_now()};
     text(file, "[\n");
+}
+
+static void write_ring(struct trace_file *file, const struct trace_ring *ring, deadline_t now)
+{
+    begin(file, "M", ring, now);
+    text(file, ",\"name\":\"thread_name\",\"args\":{\"name\":\"");
+    text_escaped(&file->text, ring->name, strlen(ring->name));
+    text(file, ring->name[0] ? ", loop " : "loop ");
+    number(file, ring->number);
+    text(file, "\"}}");
+    uint64_t lost = atomic_load_explicit(&ring->lost, memory_order_relaxed);
+    begin(file, "i", ring, now);
+    text(file, ",\"s\":\"t\",\"cat\":\"heddle\",\"name\":\"events lost\",\"args\":{\"lost\":");
+    number(file, lost);
+    text(file, "}}");
 }
 
 size_t trace_file_take(struct trace_file *file, struct trace_ring *ring)
 {
+    int state = atomic_load_explicit(&ring->state, memory_order_acquire);
+    if (state == RING_FREE) return 0;
     uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
     size_t count = 0;
@@ -284,22 +288,10 @@ size_t trace_file_take(struct trace_file *file, struct trace_ring *ring)
         write_event(file, ring, &event, name);
         atomic_store_explicit(&ring->read, read, memory_order_release);
     }
+    if (state != RING_LEFT) return count;
+    write_ring(file, ring, ring->left);
+    atomic_store_explicit(&ring->state, RING_FREE, memory_order_release);
     return count;
-}
-
-static void write_ring(struct trace_file *file, const struct trace_ring *ring, deadline_t now)
-{
-    begin(file, "M", ring, now);
-    text(file, ",\"name\":\"thread_name\",\"args\":{\"name\":\"");
-    quoted(file, ring->name, strlen(ring->name));
-    text(file, ring->name[0] ? ", loop " : "loop ");
-    number(file, ring->number);
-    text(file, "\"}}");
-    uint64_t lost = atomic_load_explicit(&ring->lost, memory_order_relaxed);
-    begin(file, "i", ring, now);
-    text(file, ",\"s\":\"t\",\"cat\":\"heddle\",\"name\":\"events lost\",\"args\":{\"lost\":");
-    number(file, lost);
-    text(file, "}}");
 }
 
 static void end_all(struct trace_file *file, const struct trace_ring *ring, deadline_t now)
@@ -314,10 +306,11 @@ static void end_all(struct trace_file *file, const struct trace_ring *ring, dead
 void trace_file_end(struct trace_file *file, struct trace_ring *rings, deadline_t now)
 {
     for (const struct trace_ring *ring = rings; ring; ring = ring->next)
-        write_ring(file, ring, now);
+        if (atomic_load(&ring->state) == RING_USED) write_ring(file, ring, now);
     if (rings) end_all(file, rings, now);
     trace_names_free(&file->names);
     text(file, "\n]\n");
     trace_file_flush(file);
-    if (close(file->descriptor) < 0 && !file->error && errno != EINTR) file->error = errno;
+    int error = own_descriptor_close(&file->descriptor);
+    if (!file->error) file->error = error;
 }

@@ -6,23 +6,26 @@
 #ifndef HEDDLE_INSIGHT_TRACE_FILE_H
 #define HEDDLE_INSIGHT_TRACE_FILE_H
 
+#include "insight/text.h"
 #include "insight/trace_names.h"
 #include "loop/trace.h"
+#include "os/own_descriptor.h"
 
 struct trace_file {
-    int descriptor;
-    int error; // errno of the first write that failed, or 0; nothing is written any more
+    struct own_descriptor descriptor;
+    const atomic_bool *stop; // the trace has ended: the end of the file is all that is still to come
+    int error;               // errno of the first write that failed, or 0; nothing is written any more
     int process;
     deadline_t began;
     struct trace_names names;
-    bool separate; // an object has been written
-    size_t used;
-    char bytes[1 << 16];
+    bool separate;    // an object has been written
+    struct text text; // that is still to be written
 };
 
-void trace_file_begin(struct trace_file *file, int descriptor);
+// The descriptor is the file's from now on: a pipe's must not block.
+void trace_file_begin(struct trace_file *file, int descriptor, const atomic_bool *stop);
 
-// Writes what the ring has got. Returns how many events.
+// Writes what the ring has got. Returns how many events. A ring that its loop has left is free afterwards.
 size_t trace_file_take(struct trace_file *file, struct trace_ring *ring);
 
 // Writes to the file what was gathered.

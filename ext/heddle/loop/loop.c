@@ -104,6 +104,23 @@ static void discard_parents_side(struct loop *loop)
     loop->fork_count = fork_count();
 }
 
+static void begin(struct loop *loop)
+{
+    struct thread_label label = thread_label();
+    // Another thread may have run, or a trap handler forked.
+    if (loop->poller.backend_state || loop->closed || loop->fork_count != fork_count()) {
+        loop_enter(loop);
+        return;
+    }
+    loop->owners->adopt(loop); // may raise, so it comes before descriptors are opened
+    poller_open(&loop->poller);
+    loop->thread = rb_thread_current();
+    loop->label = label;
+    loop->last_poll = deadline_now();
+    list_loop(loop);
+    measuring_enter(loop); // a trace must find in the list each loop that writes into it
+}
+
 void loop_enter(struct loop *loop)
 {
     if (loop->fork_count != fork_count()) discard_parents_side(loop);
@@ -118,12 +135,7 @@ void loop_enter(struct loop *loop)
         rb_raise(rb_eArgError, "this scheduler was not initialized: make one with Heddle::Scheduler.new");
     if (loop->closed)
         rb_raise(heddle_eSchedulerClosed, "this scheduler is closed: make another with Heddle::Scheduler.new");
-    loop->owners->adopt(loop); // may raise, so it comes before descriptors are opened
-    poller_open(&loop->poller);
-    loop->thread = rb_thread_current();
-    loop->last_poll = deadline_now();
-    list_loop(loop);
-    measuring_enter(loop); // a trace must find in the list each loop that writes into it
+    begin(loop);
 }
 
 void loop_close(struct loop *loop)

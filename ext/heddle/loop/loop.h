@@ -10,6 +10,7 @@
 #include "loop/measuring.h"
 #include "loop/poller.h"
 #include "loop/records.h"
+#include "os/thread_label.h"
 
 // What the loop asks of those who know tasks.
 struct owner_functions {
@@ -41,10 +42,11 @@ struct loop_statistics {
 };
 
 struct loop {
-    struct poller poller; // first, so that a poller is found to be a loop's
-    VALUE self;           // the Heddle::Scheduler, or an object of a class that Scheduler.equip prepared
-    VALUE plain_class;    // its class, if Scheduler.equip prepared it: the hooks are Heddle's own; or 0
-    VALUE thread;         // owns the loop since its first use; 0 before
+    struct poller poller;      // first, so that a poller is found to be a loop's
+    VALUE self;                // the Heddle::Scheduler, or an object of a class that Scheduler.equip prepared
+    VALUE plain_class;         // its class, if Scheduler.equip prepared it: the hooks are Heddle's own; or 0
+    VALUE thread;              // owns the loop since its first use; 0 before
+    struct thread_label label; // … which has this name
     const struct owner_functions *owners;
     struct wait_owner *owner;  // the owner of the running fiber
     struct wait_owner *root;   // code outside of any task: the caller of the outermost run, the thread's root fiber

@@ -113,7 +113,7 @@ void measuring_leave(struct loop *loop)
     record_loop_close(loop);
     loop->measuring = 0;
     turn_record_detach(loop);
-    loop->trace = NULL;
+    trace_leave(loop);
 }
 
 void measuring_free(struct loop *loop)

@@ -162,7 +162,6 @@ static VALUE park_end(VALUE argument)
         if (parking->send) send_end(loop, parking->send, true);
         return Qnil;
     }
-    if (wait->measured && loop->measuring) measure_thrown(loop, wait);
     parking_detach(loop, wait);
     if (parking->send) send_end(loop, parking->send, false);
     parking->timed_out = wait->timed_out;
@@ -174,6 +173,7 @@ static VALUE park_end(VALUE argument)
     parking->value = wait->value;
     struct wait_owner *left = loop->owner;
     loop->owner = wait->owner;
+    if (wait->measured && loop->measuring) measure_thrown(loop, wait);
     wait->owner->wait = parking->outer_wait;
     wait->owner->chain->waiting = parking->outer_fiber;
     if (wakeable(wait->kind)) loop->wakeable--;

@@ -3,12 +3,11 @@
 #include "cancel/chain.h"
 #include "loop/loop.h"
 #include "os/fork.h"
-#include "os/thread_label.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 256, CHUNKS = 4096, LOOPS = 256, READS = 100 };
+enum { CHUNK = 256, CHUNKS = 4096, READS = 100 };
 
 struct task_record {
     uint32_t version;
@@ -20,6 +19,7 @@ struct task_record {
 struct loop_record {
     uint32_t version;
     unsigned forks;
+    struct loop_record *next; // of all
     struct loop_row row;
 };
 
@@ -27,8 +27,7 @@ static struct {
     struct task_record *chunks[CHUNKS];
     uint32_t count; // chunks
     struct task_record *unused;
-    struct loop_record *loops[LOOPS];
-    uint32_t loop_count;
+    struct loop_record *loops;
     uint64_t lost;
     uint64_t loop_numbers;
     unsigned forks;
@@ -105,15 +104,6 @@ static bool add_chunk(void)
     return true;
 }
 
-static void copy_name(char *into, const char *name, size_t length)
-{
-    size_t most = length < RECORD_NAME ? length : RECORD_NAME - 1;
-    // Does not cut a character of UTF-8 in two.
-    while (most < length && most && ((unsigned char)name[most] & 0xC0) == 0x80)
-        most--;
-    memcpy(into, name, most);
-}
-
 void record_open(struct wait_owner *owner, const char *name, size_t length)
 {
     own_records();
@@ -133,7 +123,7 @@ void record_open(struct wait_owner *owner, const char *name, size_t length)
                            .due = DEADLINE_NEVER,
                            .descriptor = -1,
                            .state = owner->loop && owner->loop->owner == owner ? RECORD_RUNNING : RECORD_QUEUED};
-    if (name) copy_name(row.name, name, length);
+    if (name) label_copy(row.name, name, length);
     write_begin(&record->version);
     put_words(&record->row, &row, sizeof(row));
     write_end(&record->version);
@@ -175,42 +165,30 @@ bool record_of(const struct wait_owner *owner, struct task_row *row)
     return true;
 }
 
-static void name_thread(char *into, VALUE thread)
-{
-    VALUE label = thread_label(thread);
-    if (NIL_P(label)) {
-        strcpy(into, "a thread");
-    } else {
-        copy_name(into, RSTRING_PTR(label), (size_t)RSTRING_LEN(label));
-    }
-}
-
 static struct loop_record *take_loop_record(void)
 {
-    for (uint32_t i = 0; i < all.loop_count; i++) {
-        if (!all.loops[i]->row.number) return all.loops[i];
-    }
-    struct loop_record *record = all.loop_count < LOOPS ? calloc(1, sizeof(*record)) : NULL;
+    struct loop_record *record = all.loops;
+    while (record && record->row.number)
+        record = record->next;
+    if (record) return record;
+    record = calloc(1, sizeof(*record));
     if (!record) return NULL;
-    all.loops[all.loop_count] = record;
-    __atomic_store_n(&all.loop_count, all.loop_count + 1, __ATOMIC_RELEASE);
+    record->next = all.loops;
+    __atomic_store_n(&all.loops, record, __ATOMIC_RELEASE);
     return record;
 }
 
 void record_loop_open(struct loop *loop)
 {
     own_records();
-    if (loop->record) return;
-    VALUE thread = loop->thread ? loop->thread : rb_thread_current();
-    struct loop_row row = {0};
-    name_thread(row.name, thread);
-    if (loop->poller.backend) strncpy(row.backend, loop->poller.backend->name, sizeof(row.backend) - 1);
-    row.thread = thread_native_id(thread);
-    struct loop_record *record = take_loop_record();
+    struct loop_record *record = loop->record ? NULL : take_loop_record();
     if (!record) return;
-    row.number = ++all.loop_numbers;
-    row.began = deadline_now();
-    row.task = loop->owner->number;
+    struct loop_row row = {.number = ++all.loop_numbers,
+                           .task = loop->owner->number,
+                           .began = deadline_now(),
+                           .thread = loop->label.number};
+    strcpy(row.name, loop->label.name[0] ? loop->label.name : "a thread");
+    strncpy(row.backend, loop->poller.backend->name, sizeof(row.backend) - 1);
     record->forks = fork_count();
     write_begin(&record->version);
     put_words(&record->row, &row, sizeof(row));
@@ -319,11 +297,12 @@ bool record_next_task(uint32_t *from, struct task_row *row)
     return false;
 }
 
-bool record_next_loop(uint32_t *from, struct loop_row *row)
+bool record_next_loop(const struct loop_record **last, struct loop_row *row)
 {
-    uint32_t count = records_belong() ? __atomic_load_n(&all.loop_count, __ATOMIC_ACQUIRE) : 0;
-    while (*from < count) {
-        const struct loop_record *record = all.loops[(*from)++];
+    if (!records_belong()) return false;
+    const struct loop_record *record = *last ? (*last)->next : __atomic_load_n(&all.loops, __ATOMIC_ACQUIRE);
+    for (; record; record = record->next) {
+        *last = record;
         if (GET(record->row.number) && copy_words(&record->version, &record->row, row, sizeof(*row)) && row->number)
             return true;
     }

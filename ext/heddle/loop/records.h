@@ -8,11 +8,11 @@
 
 #include "cancel/owner.h"
 #include "os/deadline.h"
+#include "os/thread_label.h"
 
 struct loop;
+struct loop_record;
 struct loop_wait;
-
-enum { RECORD_NAME = 64 }; // bytes of a name, with a 0 at the end
 
 enum record_state { RECORD_QUEUED, RECORD_RUNNING, RECORD_WAITING, RECORD_READY };
 
@@ -29,7 +29,7 @@ struct task_row {
     int32_t descriptor; // of a WAIT_DESCRIPTOR
     int16_t events;
     uint8_t state, kind;
-    char name[RECORD_NAME];
+    char name[LABEL];
 };
 
 // The same.
@@ -39,9 +39,9 @@ struct loop_row {
     deadline_t began;  // of its turn; 0 while no fiber runs
     deadline_t asleep; // the beginning of the poll that sleeps; or 0
     uint64_t switches, ready, tasks;
-    int64_t slept;          // nanoseconds
-    int64_t thread;         // the kernel's number of the thread, or 0
-    char name[RECORD_NAME]; // of the thread
+    int64_t slept;    // nanoseconds
+    int64_t thread;   // the kernel's number of the thread, or 0
+    char name[LABEL]; // of the thread
     char backend[8];
 };
 
@@ -72,7 +72,9 @@ void record_sleep(struct loop *loop, deadline_t since);
 
 // The next task's row after the place *from, which begins at 0. Returns false after the last.
 bool record_next_task(uint32_t *from, struct task_row *row);
-bool record_next_loop(uint32_t *from, struct loop_row *row);
+
+// The next loop's row after *last, which begins as NULL.
+bool record_next_loop(const struct loop_record **last, struct loop_row *row);
 
 // How many tasks have no record, because there are too many tasks or there was no memory.
 uint64_t records_lost(void);

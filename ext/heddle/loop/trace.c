@@ -1,9 +1,7 @@
 #include "loop/trace.h"
 
 #include "loop/loop.h"
-#include "os/thread_label.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,25 +52,41 @@ static void introduce(struct trace_ring *ring, const struct wait_owner *owner, c
     trace_put(ring, &start, name, length);
 }
 
-static void name_thread(struct trace_ring *ring, VALUE thread)
+static struct trace_ring *free_ring(struct trace *trace)
 {
-    VALUE label = thread_label(thread);
-    if (!NIL_P(label)) snprintf(ring->name, sizeof(ring->name), "%.*s", (int)RSTRING_LEN(label), RSTRING_PTR(label));
+    struct trace_ring *ring = atomic_load_explicit(&trace->rings, memory_order_relaxed);
+    while (ring && atomic_load_explicit(&ring->state, memory_order_acquire) != RING_FREE)
+        ring = ring->next;
+    if (ring) return ring;
+    ring = aligned_alloc(64, sizeof(*ring));
+    if (!ring) rb_memerror();
+    memset(ring, 0, offsetof(struct trace_ring, events)); // the pages of the rest are touched as they fill
+    ring->next = atomic_load_explicit(&trace->rings, memory_order_relaxed);
+    atomic_store_explicit(&trace->rings, ring, memory_order_release);
+    return ring;
 }
 
 void trace_attach(struct loop *loop)
 {
     struct trace *trace = trace_current();
     if (!trace || loop->trace) return;
-    struct trace_ring *ring = aligned_alloc(64, sizeof(*ring));
-    if (!ring) rb_memerror();
-    memset(ring, 0, offsetof(struct trace_ring, events)); // the pages of the rest are touched as they fill
+    struct trace_ring *ring = free_ring(trace);
     ring->forks = fork_count();
     ring->number = ++trace->loops;
-    name_thread(ring, loop->thread ? loop->thread : rb_thread_current());
+    ring->written = ring->read = ring->lost = 0;
+    ring->room = 0;
+    memcpy(ring->name, loop->label.name, sizeof(ring->name));
     introduce(ring, loop->root, "outside of tasks");
     introduce(ring, loop->system, "between tasks");
-    ring->next = atomic_load_explicit(&trace->rings, memory_order_relaxed);
-    atomic_store_explicit(&trace->rings, ring, memory_order_release);
+    atomic_store_explicit(&ring->state, RING_USED, memory_order_release);
     loop->trace = ring;
+}
+
+void trace_leave(struct loop *loop)
+{
+    struct trace_ring *ring = loop->trace;
+    if (!ring) return;
+    loop->trace = NULL;
+    ring->left = deadline_now();
+    atomic_store_explicit(&ring->state, RING_LEFT, memory_order_release);
 }

@@ -2,12 +2,14 @@
 // (insight/trace_file.c). The loop never waits for it: what finds no room is counted as lost.
 //
 // Whoever puts an event has the GVL, so one at a time does. The rings belong to the trace. At its end no loop has a
-// ring any more before the first is freed (all_loops_trace_end).
+// ring any more before the first is freed (all_loops_trace_end). A loop that closes leaves its ring to the native
+// thread, which gives it to another loop once it is empty: a server may have thousands of loops, one after the other.
 #ifndef HEDDLE_LOOP_TRACE_H
 #define HEDDLE_LOOP_TRACE_H
 
 #include "os/deadline.h"
 #include "os/fork.h"
+#include "os/thread_label.h"
 
 #include <stdatomic.h>
 
@@ -34,11 +36,15 @@ struct trace_event {
 
 enum { TRACE_EVENTS = 1 << 18, TRACE_NAME = 120 };
 
+enum trace_ring_state { RING_FREE, RING_USED, RING_LEFT };
+
 struct trace_ring {
     struct trace_ring *next;
-    unsigned number; // of the loop within the trace
+    _Atomic int state; // enum trace_ring_state; what is below belongs to the loop, and after RING_LEFT to the thread
+    unsigned number;   // of the loop within the trace
     unsigned forks;
-    char name[64];            // of the loop's thread, read when the trace has ended
+    char name[LABEL];         // of the loop's thread
+    deadline_t left;          // when the loop closed
     _Atomic uint64_t lost;    // events
     _Atomic uint64_t written; // events, in all
     uint64_t room;            // `read`, when the loop looked last
@@ -58,6 +64,9 @@ void trace_set_current(struct trace *trace);
 
 // Gives the loop a ring of the current trace, if there is one. May raise NoMemoryError.
 void trace_attach(struct loop *loop);
+
+// The loop closes.
+void trace_leave(struct loop *loop);
 
 // Puts an event, and behind it a name of `length` bytes.
 void trace_put(struct trace_ring *ring, const struct trace_event *event, const char *name, size_t length);

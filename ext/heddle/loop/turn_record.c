@@ -1,7 +1,6 @@
 #include "loop/turn_record.h"
 
 #include "loop/loop.h"
-#include "os/native_thread.h"
 
 _Atomic int64_t turn_gc_time;
 atomic_bool turn_watcher_rests;
@@ -68,7 +67,9 @@ void turn_record_detach(struct loop *loop)
 
 bool turn_record_enter(struct loop *loop)
 {
-    return watching && turn_record_attach(loop, native_thread_number(), true);
+    if (!watching || !turn_record_attach(loop, loop->label.number, true)) return false;
+    if (atomic_load(&turn_watcher_rests)) watching->woke(loop->turn_record);
+    return loop->turn_record; // a child of fork forgets its parent's watch when it notices
 }
 
 void turn_records_end(void)
@@ -117,7 +118,8 @@ void turn_record_polled(struct loop *loop, deadline_t after)
     if (watching) { // still: a child of fork forgets its parent's watch when it notices
         if (loop->ready_count > record->ready_before)
             watching->polled(record, loop->ready_count - record->ready_before);
-        if (slept && atomic_load_explicit(&turn_watcher_rests, memory_order_relaxed)) watching->woke(record, after);
+        // Either this sees that the watcher rests, or the watcher, before it does, sees `woken`.
+        if (slept && atomic_load(&turn_watcher_rests)) watching->woke(record);
     }
     turn_record_publish(record, TURN_LOOP, after);
 }

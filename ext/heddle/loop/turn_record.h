@@ -40,14 +40,14 @@ struct turn_watcher {
     void (*over)(struct turn_record *record, enum turn_phase phase, deadline_t since, deadline_t now);
     // The first poll after a turn that was over has found something.
     void (*polled)(struct turn_record *record, uint32_t found);
-    // A sleep has ended while the watcher rested.
-    void (*woke)(struct turn_record *record, deadline_t now);
+    // A sleep has ended, or a loop has begun, while the watcher rested.
+    void (*woke)(struct turn_record *record);
 };
 
 // Nanoseconds of CPU time that GC has taken so far, in any thread.
 extern _Atomic int64_t turn_gc_time;
 
-// Set by the watcher's thread while it sleeps, because all loops do.
+// Set by the watcher's thread while it sleeps, because all loops do: before it looks a last time whether they do.
 extern atomic_bool turn_watcher_rests;
 
 struct turn_record *turn_records(void); // TURN_RECORDS of them

@@ -5,6 +5,10 @@
 
 enum { CHUNK = 128 };
 
+const char *const wait_kind_names[WAIT_KINDS] = {
+    [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
+    [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_YIELD] = "turn"};
+
 static void grow(struct wait_slab *slab)
 {
     REALLOC_N(slab->chunks, struct loop_wait *, slab->chunk_count + 1);

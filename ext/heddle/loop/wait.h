@@ -32,6 +32,9 @@ enum wait_kind {
     WAIT_KINDS
 };
 
+// What reports call them; NULL for those in which no fiber of a task waits.
+extern const char *const wait_kind_names[WAIT_KINDS];
+
 enum wait_state { WAIT_FREE, WAIT_PARKED, WAIT_READY, WAIT_RUNNING };
 
 struct loop_wait {

@@ -38,10 +38,14 @@ bool deadline_simulated(void)
     return simulated != DEADLINE_NEVER;
 }
 
+deadline_t deadline_real(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
 deadline_t deadline_now(void)
 {
-    if (simulated != DEADLINE_NEVER) return simulated;
-    return read_clock(CLOCK_MONOTONIC);
+    return simulated != DEADLINE_NEVER ? simulated : deadline_real();
 }
 
 deadline_t deadline_recently(void)

@@ -16,6 +16,9 @@ deadline_t deadline_now(void);
 void deadline_simulate(deadline_t now, deadline_t end);
 bool deadline_simulated(void);
 
+// The real clock, also during a simulation: for native threads, whose waits no simulation ends.
+deadline_t deadline_real(void);
+
 // Moves the simulation's clock on to this instant. Returns whether it may.
 bool deadline_move(deadline_t until);
 

@@ -61,7 +61,7 @@ void native_condition_init(pthread_cond_t *condition)
 // The wall clock may be set back during the wait, so each wait lasts a second at most.
 void native_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, deadline_t until)
 {
-    int64_t span = until - deadline_now();
+    int64_t span = until - deadline_real();
     if (span <= 0) return;
     if (span > SECOND) span = SECOND;
 #ifdef HEDDLE_HAS_RELATIVE_CONDITIONS // macOS

@@ -76,17 +76,19 @@ void permit_use_waited(struct semaphore *semaphore, int64_t span)
 }
 
 // A semaphore that is garbage may still be in the list: its record is read, and none of its references.
-void permit_use_each(void (*each)(const struct permit_sum *sum, void *argument), void *argument)
+void permit_use_each(void (*each)(const struct permit_class *of_class, void *argument), void *argument)
 {
+    for (struct permit_class *of_class = classes; of_class; of_class = of_class->next)
+        of_class->permits = of_class->taken = of_class->waiting = 0;
+    for (const struct semaphore *semaphore = first; semaphore; semaphore = semaphore->place.next) {
+        struct permit_class *of_class = semaphore->place.of_class;
+        of_class->permits += semaphore->permits;
+        if (semaphore->forks != fork_count()) continue;
+        of_class->taken += semaphore->taken;
+        of_class->waiting += semaphore->waiting;
+    }
     for (struct permit_class *of_class = classes; of_class; of_class = of_class->next) {
-        struct permit_sum sum = {.name = of_class->name, .wait = wait_of(of_class)};
-        for (const struct semaphore *semaphore = first; semaphore; semaphore = semaphore->place.next) {
-            if (semaphore->place.of_class != of_class) continue;
-            sum.permits += semaphore->permits;
-            if (semaphore->forks != fork_count()) continue;
-            sum.taken += semaphore->taken;
-            sum.waiting += semaphore->waiting;
-        }
-        each(&sum, argument);
+        wait_of(of_class);
+        each(of_class, argument);
     }
 }

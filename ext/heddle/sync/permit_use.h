@@ -10,7 +10,8 @@ struct semaphore;
 struct permit_class {
     struct permit_class *next;
     struct histogram wait;
-    unsigned forks; // fork_count() of the process that `wait` belongs to
+    unsigned forks;               // fork_count() of the process that `wait` belongs to
+    long permits, taken, waiting; // during permit_use_each
     char name[];
 };
 
@@ -29,11 +30,6 @@ void permit_use_remove(struct semaphore *semaphore);
 void permit_use_waited(struct semaphore *semaphore, int64_t span);
 
 // Calls `each` for every class that this process has semaphores of, or had.
-struct permit_sum {
-    const char *name;
-    const struct histogram *wait;
-    long permits, taken, waiting;
-};
-void permit_use_each(void (*each)(const struct permit_sum *sum, void *argument), void *argument);
+void permit_use_each(void (*each)(const struct permit_class *of_class, void *argument), void *argument);
 
 #endif

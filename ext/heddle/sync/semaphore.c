@@ -35,13 +35,19 @@ void semaphore_references(void *pointer, reference_function *each)
 
 REFERENCES(semaphore)
 
+static void forget_holders(struct semaphore *semaphore)
+{
+    memset(semaphore->holders, 0, sizeof(semaphore->holders));
+    semaphore->noted = false;
+}
+
 void semaphore_discard_parents(struct semaphore *semaphore)
 {
     semaphore->forks = fork_count();
     semaphore->taken = 0;
     semaphore->waiters = Qnil;
     semaphore->waiting = 0;
-    memset(semaphore->holders, 0, sizeof(semaphore->holders));
+    forget_holders(semaphore);
 }
 
 // ---- who has a permit, for reports
@@ -53,14 +59,15 @@ void semaphore_note_holder(struct semaphore *semaphore)
     for (int i = 0; task && i < HOLDERS; i++) {
         if (semaphore->holders[i]) continue;
         semaphore->holders[i] = task->owner.number;
+        semaphore->noted = true;
         break;
     }
 }
 
 static void forget_holder(struct semaphore *semaphore)
 {
-    if (semaphore->taken == 0) memset(semaphore->holders, 0, sizeof(semaphore->holders));
-    if (!semaphore->holders[0] && !(measuring_bits() & MEASURE_RECORDS)) return;
+    if (!semaphore->noted) return;
+    if (semaphore->taken == 0) forget_holders(semaphore);
     const struct task *task = task_current();
     for (int i = 0; task && i < HOLDERS; i++) {
         if (semaphore->holders[i] != task->owner.number) continue;

@@ -22,6 +22,7 @@ struct semaphore {
     // Numbers of tasks that have taken a permit while the process kept records, see loop/records.h; as many as there is
     // room for. A permit that another task gives back leaves its taker's number here until no permit is taken.
     uint64_t holders[HOLDERS];
+    bool noted; // any of these
     unsigned forks;
     bool closed;
     VALUE listener; // see semaphore_listen; or nil
