@@ -112,8 +112,9 @@ module Heddle
 
       private
 
+      # Of a copy: other threads add to the Hash, which takes no new key during an iteration.
       def add_workers(numbers)
-        uses = WORKERS.to_h { |name, workers| [name.delete_prefix("heddle "), workers.use] }
+        uses = WORKERS.to_a.to_h { |name, workers| [name.delete_prefix("heddle "), workers.use] }
         numbers[:workers_busy] = uses.transform_values(&:first)
         numbers[:workers_queued] = uses.transform_values(&:last)
       end
