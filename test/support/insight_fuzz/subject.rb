@@ -68,12 +68,12 @@ module InsightFuzz
     def start_threads
       @random.rand(4).times { |index| @targets << start("loop #{index}") { |random| round(random) } }
       2.times { |index| @targets << start("observer #{index}") { |random| observe(random) } }
-      strikes.each { |part, method| start(part.to_s) { |random| send(method, random) } if @plan.include?(part) }
+      disturbances.each { |part, method| start(part.to_s) { |random| send(method, random) } if @plan.include?(part) }
       start("metrics") { |random| check_metrics(random) }
       start("deadline") { |random| pass_deadline(random) }
     end
 
-    def strikes
+    def disturbances
       {traces: :trace, watches: :watch, gc: :collect, stress: :stress, forks: :make_child, signals: :signal,
        kills: :disturb, ractors: :start_ractor}
     end
