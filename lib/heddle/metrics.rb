@@ -121,6 +121,7 @@ module Heddle
 
       private
 
+      # Of a copy: other threads add to the Hash, which takes no new key during an iteration.
       def add_workers(numbers)
         uses = workers
         numbers[:workers_busy] = uses.transform_values(&:first)

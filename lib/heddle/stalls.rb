@@ -271,8 +271,10 @@ module Heddle
     # @api private
     def settled? = @dead_passes > 1
 
+    # The parent's thread may have been iterating over the Hash, which takes no new key in the child then.
+    #
     # @api private
-    def forked = @places.clear
+    def forked = @places = {}
 
     private
 

@@ -183,6 +183,18 @@ class MetricsTest < Minitest::Test
     end
   end
 
+  def test_worker_threads_of_another_purpose_meanwhile
+    name = "heddle meanwhile"
+    Heddle.run { Heddle.offload { nil } }
+    workers = Heddle::Metrics::WORKERS.each_value.first
+    workers.define_singleton_method(:use) { self.class.new(name, 1) && super() }
+    Heddle.metrics
+    assert_equal 0, value("heddle.workers.busy", workers: "meanwhile")
+  ensure
+    workers&.singleton_class&.remove_method(:use)
+    Heddle::Metrics::WORKERS.delete(name)
+  end
+
   def test_names_count_by_their_outcome
     before = Heddle.metrics
     Heddle.run do

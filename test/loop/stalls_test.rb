@@ -255,6 +255,27 @@ class StallsTest < Minitest::Test
     assert_match(/compute/, output)
   end
 
+  def test_a_fork_while_a_report_is_made
+    @watch = watch
+    Heddle.run { compute(0.1) }
+    stall = next_report
+    begun, over = Thread::Queue.new, Thread::Queue.new
+    other = Heddle::StallWatch.new(LIMIT, ->(one) { one.count > 1 && (begun << one) && over.pop })
+    3.times { other.report(stall) }
+    other.stop
+    reporter = Thread.new { other.report_due }
+    pop(begun)
+    output = forked do
+      other.forked
+      other.report(stall)
+      "reported"
+    end
+    assert_equal "reported", output
+  ensure
+    over&.push(nil)
+    reporter&.join
+  end
+
   def test_where_reports_go
     log, plain = StringIO.new, StringIO.new
     watches = [Heddle.watch_stalls(LIMIT, to: Logger.new(log)), Heddle.watch_stalls(LIMIT, to: plain)]

@@ -9,42 +9,59 @@ module ApiFuzz
   class Supervisor
     GRACE = 5
 
-    def initialize(program, seconds:, patience:)
+    # @param environment [Hash] for the program
+    # @param orphans [Numeric, nil] seconds that its own children may outlive it; nil: any, they are killed with it
+    # @yieldparam status [Process::Status] the block says whether it may end so; without a block, it must succeed
+    def initialize(program, seconds:, patience:, environment: {"API_FUZZ_CHILD" => "1"}, orphans: nil, &allowed)
       @program = program
       @limit = seconds + Slowness.stretch(patience)
+      @environment = environment
+      @orphans = orphans
+      @allowed = allowed || :success?.to_proc
     end
 
+    # @yieldparam line [String] of what the program, or this, prints; without a block it is printed
     # @return [Boolean] whether all invariants held
-    def run
+    def run(&print)
+      @print = print || method(:puts)
       library = File.expand_path("../../../lib", __dir__)
       reader, writer = IO.pipe
       command = [RbConfig.ruby, "-W:no-experimental", "-I#{library}", @program]
-      pid = Process.spawn({"API_FUZZ_CHILD" => "1"}, *command, out: writer, err: writer, pgroup: true)
+      pid = Process.spawn(@environment, *command, out: writer, err: writer, pgroup: true)
       writer.close
       copy = Thread.new { pass_on(reader) }
-      status = wait(pid, @limit) || stop(pid)
-      puts "the child ended by #{status}" unless status.success?
+      held = held?(pid)
       end_group(pid)
       crashed = copy.value
-      status.success? && !crashed
+      held && !crashed
     ensure
       end_group(pid) if pid
     end
 
     private
 
+    def held?(pid)
+      ended = wait(pid, @limit)
+      status = ended || stop(pid)
+      return @print.call("the child ended by #{status}").then { false } unless ended && @allowed.call(status)
+      return true if !@orphans || group_ends?(pid)
+
+      @print.call("children of the child are still there, #{@orphans} s after its end")
+      false
+    end
+
     # Prints all output. Returns whether a child of the program has crashed, which may have outlived its parent.
     def pass_on(reader)
       crashed = false
       reader.each_line do |line|
-        puts line
+        @print.call(line)
         crashed ||= line.include?("[BUG]") || line.include?("FAULT in a child")
       end
       crashed
     end
 
     def stop(pid)
-      warn "supervisor: not done after #{@limit} s"
+      @print.call("supervisor: not done after #{@limit} s")
       %i[USR2 SEGV KILL].each do |signal|
         Process.kill(signal, pid)
         status = wait(pid, GRACE)
@@ -61,6 +78,18 @@ module ApiFuzz
 
         sleep 0.05
       end
+    end
+
+    def group_ends?(pid)
+      deadline = now + Slowness.stretch(@orphans)
+      loop do
+        Process.kill(0, -pid)
+        return false if now > deadline
+
+        sleep 0.05
+      end
+    rescue Errno::ESRCH
+      true
     end
 
     # Ends children of the program that are left.
