@@ -290,6 +290,24 @@ class TraceTest < Minitest::Test
     RUBY
   end
 
+  # … also while the file is not written.
+  def test_many_loops_while_a_reader_hangs
+    path = "#{@folder}/fifo"
+    File.mkfifo(path)
+    opening = Thread.new { File.open(path, "r") }
+    done = Thread::Queue.new
+    tracing = Thread.new { Heddle.trace(path) { 1200.times { Heddle.run { sleep(0) } } && done << 1 } }
+    done.pop
+    contents = opening.value.read
+    tracing.join
+    check(events = JSON.parse(contents))
+    lost = events.find { |event| event["name"] == "loops lost" }.dig("args", "lost")
+    tracks = events.count { |event| event["name"] == "thread_name" }
+    assert_equal 1200, lost + tracks
+  ensure
+    opening&.value&.close
+  end
+
   def test_a_child_of_fork_writes_nothing_of_its_own
     path = file
     lines = assert_child(<<~RUBY, timeout: 60).lines(chomp: true)

@@ -54,7 +54,7 @@ static void *write_trace(void *unused)
         if (take_all(writer) < TRACE_EVENTS / 2) nanosleep(&between, NULL);
     }
     take_all(writer); // the loops put nothing more
-    trace_file_end(&writer->file, atomic_load(&writer->trace.rings), writer->ended);
+    trace_file_end(&writer->file, &writer->trace, writer->ended);
     pthread_mutex_lock(&writer->lock);
     writer->done = true;
     pthread_cond_broadcast(&writer->changed);

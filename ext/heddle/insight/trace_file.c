@@ -255,6 +255,17 @@ void trace_file_begin(struct trace_file *file, int descriptor, const atomic_bool
     text(file, "[\n");
 }
 
+static void write_lost(struct trace_file *file, const struct trace_ring *ring, deadline_t now, const char *what,
+                       uint64_t lost)
+{
+    begin(file, "i", ring, now);
+    text(file, ",\"s\":\"t\",\"cat\":\"heddle\",\"name\":\"");
+    text(file, what);
+    text(file, "\",\"args\":{\"lost\":");
+    number(file, lost);
+    text(file, "}}");
+}
+
 static void write_ring(struct trace_file *file, const struct trace_ring *ring, deadline_t now)
 {
     begin(file, "M", ring, now);
@@ -263,11 +274,7 @@ static void write_ring(struct trace_file *file, const struct trace_ring *ring, d
     text(file, ring->name[0] ? ", loop " : "loop ");
     number(file, ring->number);
     text(file, "\"}}");
-    uint64_t lost = atomic_load_explicit(&ring->lost, memory_order_relaxed);
-    begin(file, "i", ring, now);
-    text(file, ",\"s\":\"t\",\"cat\":\"heddle\",\"name\":\"events lost\",\"args\":{\"lost\":");
-    number(file, lost);
-    text(file, "}}");
+    write_lost(file, ring, now, "events lost", atomic_load_explicit(&ring->lost, memory_order_relaxed));
 }
 
 size_t trace_file_take(struct trace_file *file, struct trace_ring *ring)
@@ -303,11 +310,13 @@ static void end_all(struct trace_file *file, const struct trace_ring *ring, dead
     }
 }
 
-void trace_file_end(struct trace_file *file, struct trace_ring *rings, deadline_t now)
+void trace_file_end(struct trace_file *file, const struct trace *trace, deadline_t now)
 {
+    const struct trace_ring *rings = atomic_load(&trace->rings);
     for (const struct trace_ring *ring = rings; ring; ring = ring->next)
         if (atomic_load(&ring->state) == RING_USED) write_ring(file, ring, now);
     if (rings) end_all(file, rings, now);
+    if (trace->lost) write_lost(file, rings, now, "loops lost", trace->lost);
     trace_names_free(&file->names);
     text(file, "\n]\n");
     trace_file_flush(file);

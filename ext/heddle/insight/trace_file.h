@@ -32,6 +32,6 @@ size_t trace_file_take(struct trace_file *file, struct trace_ring *ring);
 void trace_file_flush(struct trace_file *file);
 
 // Writes the end: of tasks that have not ended, the rings' names and losses. Closes the file.
-void trace_file_end(struct trace_file *file, struct trace_ring *rings, deadline_t now);
+void trace_file_end(struct trace_file *file, const struct trace *trace, deadline_t now);
 
 #endif

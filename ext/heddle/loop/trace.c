@@ -52,15 +52,17 @@ static void introduce(struct trace_ring *ring, const struct wait_owner *owner, c
     trace_put(ring, &start, name, length);
 }
 
+// Returns NULL if there are too many.
 static struct trace_ring *free_ring(struct trace *trace)
 {
     struct trace_ring *ring = atomic_load_explicit(&trace->rings, memory_order_relaxed);
     while (ring && atomic_load_explicit(&ring->state, memory_order_acquire) != RING_FREE)
         ring = ring->next;
-    if (ring) return ring;
+    if (ring || trace->ring_count == TRACE_RINGS) return ring;
     ring = aligned_alloc(64, sizeof(*ring));
     if (!ring) rb_memerror();
     memset(ring, 0, offsetof(struct trace_ring, events)); // the pages of the rest are touched as they fill
+    trace->ring_count++;
     ring->next = atomic_load_explicit(&trace->rings, memory_order_relaxed);
     atomic_store_explicit(&trace->rings, ring, memory_order_release);
     return ring;
@@ -71,6 +73,10 @@ void trace_attach(struct loop *loop)
     struct trace *trace = trace_current();
     if (!trace || loop->trace) return;
     struct trace_ring *ring = free_ring(trace);
+    if (!ring) {
+        trace->lost++;
+        return;
+    }
     ring->forks = fork_count();
     ring->number = ++trace->loops;
     ring->written = ring->read = ring->lost = 0;

@@ -34,7 +34,7 @@ struct trace_event {
     uint8_t kind, what;
 };
 
-enum { TRACE_EVENTS = 1 << 18, TRACE_NAME = 120 };
+enum { TRACE_EVENTS = 1 << 18, TRACE_NAME = 120, TRACE_RINGS = 1024 };
 
 enum trace_ring_state { RING_FREE, RING_USED, RING_LEFT };
 
@@ -56,13 +56,15 @@ struct trace_ring {
 struct trace {
     _Atomic(struct trace_ring *) rings; // the newest first
     unsigned loops;                     // how many there were
+    unsigned ring_count;                // TRACE_RINGS at most, however many loops end while the file is not written
+    unsigned lost;                      // loops that got no ring
 };
 
 // The trace of this process, or NULL.
 struct trace *trace_current(void);
 void trace_set_current(struct trace *trace);
 
-// Gives the loop a ring of the current trace, if there is one. May raise NoMemoryError.
+// Gives the loop a ring of the current trace, if there is one and it has one. May raise NoMemoryError.
 void trace_attach(struct loop *loop);
 
 // The loop closes.
