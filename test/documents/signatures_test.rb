@@ -21,8 +21,8 @@ class SignaturesTest < Minitest::Test
     ConnectFilter.in_force ConnectFilter.nested ConnectFilter.keep ConnectFilter.within ConnectFilter.process
     ConnectFilter.process= ConnectFilter.time_over? Pools Semaphore#holders ResourcePool#holders DB::Pool#holders
     DB::Connection#running Task#blocker FiberPool#use Insight.add Insight.add_details Insight.give_way Insight.listen
-    Insight.listens? Insight.loop_number Insight.measured Insight.record= Insight.running Insight.serve
-    Insight.stop_listening].freeze
+    Insight.listens? Insight.loop_number Insight.measured Insight.names_in_flight Insight.record= Insight.running
+    Insight.serve Insight.stop_listening].freeze
 
   def setup
     require "rbs"

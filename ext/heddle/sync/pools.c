@@ -29,19 +29,20 @@ static VALUE collected(VALUE id, VALUE error)
     return Qnil;
 }
 
-// Drops the numbers of collected ones.
+// Drops the numbers of collected ones. Another thread may run meanwhile, and start a Ractor.
 static VALUE living(void)
 {
-    VALUE found = rb_ary_new();
-    for (long i = 0; i < RARRAY_LEN(ids) && alone();) {
-        VALUE pool = rb_rescue2(find, RARRAY_AREF(ids, i), collected, Qnil, rb_eRangeError, (VALUE)0);
+    VALUE found = rb_ary_new(), lost = rb_ary_new();
+    if (!alone()) return found;
+    for (long i = 0; i < RARRAY_LEN(ids); i++) {
+        VALUE id = RARRAY_AREF(ids, i), pool = rb_rescue2(find, id, collected, Qnil, rb_eRangeError, (VALUE)0);
         if (NIL_P(pool)) {
-            rb_ary_delete_at(ids, i);
+            rb_ary_push(lost, id);
         } else {
             rb_ary_push(found, pool);
-            i++;
         }
     }
+    if (RARRAY_LEN(lost) && alone()) rb_ary_replace(ids, rb_funcall(ids, '-', 1, lost));
     return found;
 }
 
