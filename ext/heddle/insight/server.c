@@ -122,7 +122,7 @@ static bool read_question(char *question)
 static bool write_all(const char *bytes, size_t length, deadline_t until)
 {
     while (length) {
-        deadline_t unread = deadline_in(UNREAD_SPAN);
+        deadline_t unread = deadline_real() + UNREAD_SPAN;
         if (!ready(POLLOUT, unread < until ? unread : until)) return false;
         ssize_t count = send(server.connection.number, bytes, length, PORTABLE_NOSIGNAL);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
