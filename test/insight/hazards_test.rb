@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "minitest/mock"
 require "support/insight_helpers"
 require "socket"
 
@@ -62,6 +63,27 @@ class InsightHazardsTest < Minitest::Test
       assert_equal 1, sockets.size
       assert(snapshot(pid) { |one| one["ruby"] && task(one, "sleeper") })
     end
+  end
+
+  # Between the moment when it listens no more and the one when it removes its socket.
+  def test_another_process_removes_its_socket_meanwhile
+    assert_child(<<~RUBY, env: {"XDG_RUNTIME_DIR" => @runtime})
+      Heddle.insight
+      File.singleton_class.prepend(Module.new { def socket?(path) = super.tap { unlink(path) } })
+      Heddle.insight(false)
+    RUBY
+  end
+
+  def test_its_owner_removes_a_socket_meanwhile
+    folder = Heddle::Insight::Folder.new("#{@runtime}/heddle")
+    dead = folder.bind(Process.pid) { |path| UNIXServer.new(path).close }
+    tries = 0
+    refuse = lambda do |path|
+      File.unlink(path) if (tries += 1) == 2
+      raise Errno::ECONNREFUSED
+    end
+    UNIXSocket.stub(:new, refuse) { assert_nil folder.connect(dead) }
+    assert_equal 2, tries
   end
 
   def test_switched_off_and_on_again_at_once

@@ -80,7 +80,7 @@ module Heddle
         stop_listening
         @helper&.kill
         @helper = nil
-        File.unlink(@path) if @path && File.socket?(@path)
+        Folder.remove(@path) if @path && File.socket?(@path)
         @pid = nil
       end
 
