@@ -176,6 +176,31 @@ class InsightHazardsTest < Minitest::Test
     end
   end
 
+  # It has its parent's tasks and loops in memory, which are not its own.
+  def test_a_child_that_is_asked_before_its_ruby_thread_runs
+    out = assert_child(<<~'RUBY', env: {"XDG_RUNTIME_DIR" => @runtime})
+      require "socket"
+      $stdout.sync = true
+      Heddle.insight
+      asking = Module.new do
+        def start_helper
+          path = Dir.glob(File.join(Heddle::Insight::Folder.own, "#{Process.pid}*.sock")).first
+          rows = UNIXSocket.open(path) { |socket| socket.puts("ps wait=10") || socket.read.lines }
+          puts "#{rows.grep(/"task":/).size} tasks, #{rows.grep(/"loop":/).size} loops, end #{rows.last}"
+          super
+        end
+      end
+      Heddle::Insight.singleton_class.prepend(asking)
+      Heddle.run do
+        2.times { Heddle.spawn { sleep } }
+        sleep(0.01)
+        Process.wait(fork { exit!(0) })
+        exit!(0)
+      end
+    RUBY
+    assert_equal %(0 tasks, 0 loops, end {"end":true}\n), out
+  end
+
   def test_a_child_that_ends_before_it_answers
     looking_into("puts spawn('sleep 60'), 'ready'; sleep") do |pid, out|
       child = File.read(out.path).to_i
