@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "minitest/mock"
 require "support/insight_helpers"
 require "socket"
 
@@ -62,6 +63,27 @@ class InsightHazardsTest < Minitest::Test
       assert_equal 1, sockets.size
       assert(snapshot(pid) { |one| one["ruby"] && task(one, "sleeper") })
     end
+  end
+
+  # Between the moment when it listens no more and the one when it removes its socket.
+  def test_another_process_removes_its_socket_meanwhile
+    assert_child(<<~RUBY, env: {"XDG_RUNTIME_DIR" => @runtime})
+      Heddle.insight
+      File.singleton_class.prepend(Module.new { def socket?(path) = super.tap { unlink(path) } })
+      Heddle.insight(false)
+    RUBY
+  end
+
+  def test_its_owner_removes_a_socket_meanwhile
+    folder = Heddle::Insight::Folder.new("#{@runtime}/heddle")
+    dead = folder.bind(Process.pid) { |path| UNIXServer.new(path).close }
+    tries = 0
+    refuse = lambda do |path|
+      File.unlink(path) if (tries += 1) == 2
+      raise Errno::ECONNREFUSED
+    end
+    UNIXSocket.stub(:new, refuse) { assert_nil folder.connect(dead) }
+    assert_equal 2, tries
   end
 
   def test_switched_off_and_on_again_at_once
@@ -161,6 +183,31 @@ class InsightHazardsTest < Minitest::Test
       wait_until { heddle("ps", pid).scan(/^process/).one? }
       refute_match(/of the child/, heddle("ps", pid))
     end
+  end
+
+  # It has its parent's tasks and loops in memory, which are not its own.
+  def test_a_child_that_is_asked_before_its_ruby_thread_runs
+    out = assert_child(<<~'RUBY', env: {"XDG_RUNTIME_DIR" => @runtime})
+      require "socket"
+      $stdout.sync = true
+      Heddle.insight
+      asking = Module.new do
+        def start_helper
+          path = Dir.glob(File.join(Heddle::Insight::Folder.own, "#{Process.pid}*.sock")).first
+          rows = UNIXSocket.open(path) { |socket| socket.puts("ps wait=10") || socket.read.lines }
+          puts "#{rows.grep(/"task":/).size} tasks, #{rows.grep(/"loop":/).size} loops, end #{rows.last}"
+          super
+        end
+      end
+      Heddle::Insight.singleton_class.prepend(asking)
+      Heddle.run do
+        2.times { Heddle.spawn { sleep } }
+        sleep(0.01)
+        Process.wait(fork { exit!(0) })
+        exit!(0)
+      end
+    RUBY
+    assert_equal %(0 tasks, 0 loops, end {"end":true}\n), out
   end
 
   def test_a_child_that_ends_before_it_answers

@@ -276,6 +276,21 @@ class StallsTest < Minitest::Test
     reporter&.join
   end
 
+  # Ruby would crash in its last GC, were the other one watching again.
+  def test_a_thread_that_the_end_of_the_program_kills_stops_one_of_two_watches
+    assert_child(<<~RUBY)
+      one, _ = Array.new(2) { Heddle.watch_stalls(0.05) { nil } }
+      ready = Thread::Queue.new
+      Thread.new do
+        ready << true
+        sleep
+      ensure
+        one.stop
+      end
+      ready.pop
+    RUBY
+  end
+
   def test_where_reports_go
     log, plain = StringIO.new, StringIO.new
     watches = [Heddle.watch_stalls(LIMIT, to: Logger.new(log)), Heddle.watch_stalls(LIMIT, to: plain)]

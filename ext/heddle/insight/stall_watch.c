@@ -435,14 +435,13 @@ static const struct turn_watcher watcher = {.over = over, .polled = polled, .wok
 
 // ---- GC
 
-static VALUE gc_hook;    // a TracePoint, or 0
+static bool gc_hooked;
 static int64_t gc_began; // CPU time: GC also waits for a processor
 
-static void note_gc(VALUE point, void *unused)
+static void note_gc(rb_event_flag_t event, VALUE data, VALUE self, ID method, VALUE klass)
 {
-    (void)unused;
-    rb_trace_arg_t *arguments = rb_tracearg_from_tracepoint(point);
-    if (rb_tracearg_event_flag(arguments) == RUBY_INTERNAL_EVENT_GC_ENTER) {
+    (void)data, (void)self, (void)method, (void)klass;
+    if (event == RUBY_INTERNAL_EVENT_GC_ENTER) {
         gc_began = thread_own_cpu();
     } else if (gc_began) {
         atomic_fetch_add(&turn_gc_time, thread_own_cpu() - gc_began);
@@ -450,16 +449,16 @@ static void note_gc(VALUE point, void *unused)
     }
 }
 
+// Not a TracePoint: at the end of the program Ruby's last GC frees that, and crashes when it then tells the TracePoint
+// of its own end. Threads that are killed then may stop one of several watches, which sets the limit of the others.
 static void hook_gc(bool on)
 {
-    if (!gc_hook && !on) return;
-    if (!gc_hook) {
-        gc_hook = rb_tracepoint_new(0, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT, note_gc, NULL);
-        rb_gc_register_mark_object(gc_hook);
+    if (on && !gc_hooked) {
+        rb_add_event_hook(note_gc, RUBY_INTERNAL_EVENT_GC_ENTER | RUBY_INTERNAL_EVENT_GC_EXIT, Qnil);
+    } else if (!on && gc_hooked) {
+        rb_remove_event_hook(note_gc);
     }
-    bool enabled = RTEST(rb_tracepoint_enabled_p(gc_hook));
-    if (on && !enabled) rb_tracepoint_enable(gc_hook);
-    if (!on && enabled) rb_tracepoint_disable(gc_hook);
+    gc_hooked = on;
 }
 
 // ---- plain threads

@@ -80,15 +80,8 @@ module Heddle
         stop_listening
         @helper&.kill
         @helper = nil
-        unlink
+        Folder.remove(@path) if @path && File.socket?(@path)
         @pid = nil
-      end
-
-      # Whoever looks for a process removes a socket that refuses, too.
-      def unlink
-        File.unlink(@path) if @path && File.socket?(@path)
-      rescue Errno::ENOENT
-        nil
       end
 
       # JSON and the code for answers are loaded only where somebody may ask; and once, because RubyGems' `require`

@@ -45,6 +45,16 @@ module Heddle
         false
       end
 
+      # Removes the socket of a process that listens no more. Another process may do so at the same time.
+      #
+      # @param socket [String]
+      # @return [void]
+      def self.remove(socket)
+        File.unlink(socket)
+      rescue Errno::ENOENT
+        nil
+      end
+
       # @return [String]
       attr_reader :path
 
@@ -154,7 +164,7 @@ module Heddle
       def remove_dead_at(socket)
         connect_at_once(socket).close
       rescue Errno::ECONNREFUSED
-        File.unlink(socket)
+        Folder.remove(socket)
       rescue SystemCallError
         nil
       end

@@ -81,7 +81,11 @@ module InsightFuzz
 
     def observe_measuring(random) = Heddle.measure_times = random.rand < 0.5
 
-    def observe_dump(_) = Heddle.dump(@null ||= File.open(File::NULL, "w"))
+    def observe_dump(_)
+      Heddle.dump(@null ||= File.open(File::NULL, "w"))
+    rescue Heddle::SchedulerMissing
+      nil # no thread has one just now
+    end
 
     def observe_stats(_) = Heddle.stats
 

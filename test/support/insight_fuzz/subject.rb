@@ -172,10 +172,11 @@ module InsightFuzz
 
       delay = @seconds * (0.3 + (0.6 * @random.rand))
       main = Thread.current
-      Thread.new { sleep(delay) && finish_by(@plan.ending, main) }
+      @end = Thread.new { sleep(delay) && finish_by(@plan.ending, main) }
     end
 
     def finish_by(ending, main)
+      Judge.ending
       case ending
       when :exit then main.raise(SystemExit)
       when :exit! then exit!(0)
@@ -200,6 +201,7 @@ module InsightFuzz
     end
 
     def finish
+      @end&.join # where the threads were so slow that it comes only now
       @threads.each { |thread| thread.join(JOIN) || Judge.fault("#{thread.name} does not end: #{thread.backtrace}") }
       @children.wait
       used = Heddle.metrics["heddle.pool.used"].values.values
