@@ -78,11 +78,11 @@ class InsightHazardsTest < Minitest::Test
     folder = Heddle::Insight::Folder.new("#{@runtime}/heddle")
     dead = folder.bind(Process.pid) { |path| UNIXServer.new(path).close }
     tries = 0
-    refuse = lambda do |path|
-      File.unlink(path) if (tries += 1) == 2
+    refuse = lambda do |*|
+      File.unlink(dead) if (tries += 1) == 2
       raise Errno::ECONNREFUSED
     end
-    UNIXSocket.stub(:new, refuse) { assert_nil folder.connect(dead) }
+    Socket.stub(:new, refuse) { assert_nil folder.connect(dead, Heddle::Clock.now) }
     assert_equal 2, tries
   end
 

@@ -57,7 +57,7 @@ module InsightFuzz
 
     def trap_signals
       random = Random.new(@random.seed + 1)
-      trap("USR1") { raise Disturbance, "of a handler" if @open && random.rand < 0.3 }
+      trap("USR1") { raise Disturbance, "of a handler" if @open && !@ends && random.rand < 0.3 }
       trap("HUP") { @children.make(random, "handler") if @plan.include?(:forks) && random.rand < 0.5 }
       trap("URG") {}
       trap("WINCH") {}
@@ -175,7 +175,9 @@ module InsightFuzz
       @end = Thread.new { sleep(delay) && finish_by(@plan.ending, main) }
     end
 
+    # What a handler raised would take the place of the exception that ends the program.
     def finish_by(ending, main)
+      @ends = true
       Judge.ending
       case ending
       when :exit then main.raise(SystemExit)
