@@ -23,7 +23,8 @@ class LabModelTest < Minitest::Test
   def test_modes
     assert_equal "heddle@epoll+insight+yjit", parse("heddle@epoll+insight+yjit+insight").name
     assert_equal({"HEDDLE_INSIGHT" => "1"}, parse("heddle_deadline+insight").environment)
-    assert_equal({"HEDDLE_WATCH_STALLS" => "0.05", "HEDDLE_BACKEND" => "epoll"}, parse("pool:5@epoll+watched").environment)
+    assert_equal({"HEDDLE_WATCH_STALLS" => "0.05", "HEDDLE_BACKEND" => "epoll"},
+      parse("pool:5@epoll+watched").environment)
   end
 
   def test_yjit

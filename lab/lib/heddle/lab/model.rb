@@ -105,7 +105,9 @@ module Heddle
       def twin = Model.new(@kind, @argument, @backend, modes: @modes, twin: true)
 
       # @return [String] as the user names it; a twin has its original's name
-      def name = [@kind, @argument && ":#{@argument}", @backend && "@#{@backend}", *@modes.map { |mode| "+#{mode}" }].join
+      def name
+        [@kind, @argument && ":#{@argument}", @backend && "@#{@backend}", *@modes.map { |mode| "+#{mode}" }].join
+      end
 
       # @return [Hash{String => String}] environment variables of its process
       def environment
