@@ -98,6 +98,7 @@ module Heddle
 
     @watches = [] # changed by single methods in C, which no other thread interrupts
     @passes = 0
+    @told = 0 # of those that were lost
 
     class << self
       private :limit=, :watch_loop, :wait, :take, :lost
@@ -150,6 +151,7 @@ module Heddle
       # @api private
       def forked
         @reporter = nil
+        @told = 0
         return if @watches.empty?
 
         @watches.each(&:forked)
@@ -186,10 +188,17 @@ module Heddle
           while (seen = take)
             stall = read(seen) and watches.each { |watch| watch.report(stall) }
           end
+          tell_lost
           watches.each(&:report_due)
           @passes += 1
           watches.each { |watch| @watches.delete(watch) if watch.stopped? && watch.settled? }
         end
+      end
+
+      # What takes the reports was too slow for them.
+      def tell_lost
+        told, @told = @told, lost
+        warn "heddle: #{@told - told} stalls are not reported: more came than reports were taken" if @told > told
       end
 
       def read(seen)

@@ -195,6 +195,19 @@ class StallsTest < Minitest::Test
     assert_match(/the report of a stall failed: RuntimeError: the block/, errors)
   end
 
+  def test_a_slow_report_loses_none_in_silence
+    seen, go_on = Thread::Queue.new, Thread::Queue.new
+    _, errors = capture_io do
+      @watch = Heddle.watch_stalls(0.01) { |stall| (seen << stall) && go_on.pop }
+      Heddle.run { compute(0.05) }
+      pop(seen)
+      Heddle.run { 2.times { Heddle.spawn { 50.times { sleep(0) && compute(0.02) } } } }
+      go_on.close
+      wait_until(20, what: "the report of the lost ones") { $stderr.string.include?("are not reported") }
+    end
+    assert_match(/^heddle: \d+ stalls are not reported: more came than/, errors)
+  end
+
   def test_two_watches
     long = Thread::Queue.new
     second = Heddle.watch_stalls(0.6) { |stall| long << stall }
