@@ -208,6 +208,15 @@ class StallsTest < Minitest::Test
     assert_match(/^heddle: \d+ stalls are not reported: more came than/, errors)
   end
 
+  def test_a_simulations_clock_jumps
+    outcome = in_child(<<~RUBY, env: {"HEDDLE_WATCH_STALLS" => "0.05"})
+      require "heddle/simulation"
+      Heddle::Simulation.run(seeds: 1) { 3.times { Heddle.spawn { 5.times { sleep(2) } } } }
+      puts "ended"
+    RUBY
+    assert_equal ["ended\n", ""], [outcome.out, outcome.err]
+  end
+
   def test_two_watches
     long = Thread::Queue.new
     second = Heddle.watch_stalls(0.6) { |stall| long << stall }

@@ -67,7 +67,7 @@ void turn_record_detach(struct loop *loop)
 
 bool turn_record_enter(struct loop *loop)
 {
-    if (!watching || !turn_record_attach(loop, loop->label.number, true)) return false;
+    if (!watching || deadline_simulated() || !turn_record_attach(loop, loop->label.number, true)) return false;
     if (atomic_load(&turn_watcher_rests)) watching->woke(loop->turn_record);
     return loop->turn_record; // a child of fork forgets its parent's watch when it notices
 }

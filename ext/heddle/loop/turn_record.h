@@ -62,7 +62,7 @@ bool turn_record_attach(struct loop *loop, int thread, bool runs);
 // Clears MEASURE_STALLS, too.
 void turn_record_detach(struct loop *loop);
 
-// A loop starts, on this thread. Returns whether it is watched.
+// A loop starts, on this thread. Returns whether it is watched: in a simulation, whose clock jumps, it is not.
 bool turn_record_enter(struct loop *loop);
 
 // No loop is watched any more; also in a child of fork.
