@@ -14,7 +14,8 @@ module InsightFuzz
     PATIENCE = 60 # seconds
     ORPHANS = 40 # seconds
     FAULT = /FAULT|Assertion|heddle:|(NoMethod|Type|Argument|IO|Name|Runtime|Index|Key|Frozen)Error|Errno/
-    ON_PURPOSE = /Disturbance|trap context/
+    # A child that a handler makes in the middle of Heddle.insight cannot listen, and says so.
+    ON_PURPOSE = /Disturbance|trap context|this handler interrupts another call of Heddle\.insight/
     private_constant :PATIENCE, :ORPHANS, :FAULT, :ON_PURPOSE
 
     # @param program [String] starts a {Subject}
