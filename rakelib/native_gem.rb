@@ -79,12 +79,12 @@ class NativeGem
   def copy(from, to)
     FileUtils.mkdir_p(File.dirname(to))
     FileUtils.cp(from, to)
-    File.chmod(0o644, to)
+    File.chmod(File.executable?(from) ? 0o755 : 0o644, to) # whatever the umask
   end
 
   def differences(found)
-    %i[name version platform files extensions require_paths licenses required_ruby_version required_rubygems_version
-      dependencies].filter_map do |field|
+    %i[name version platform files extensions require_paths bindir executables licenses required_ruby_version
+      required_rubygems_version dependencies].filter_map do |field|
       is, wanted = found.public_send(field), spec.public_send(field)
       "its #{field}: #{is.inspect}, not #{wanted.inspect}" unless is == wanted
     end

@@ -47,7 +47,7 @@ module Heddle
       def run(argv, out: $stdout, err: $stderr)
         case argv.first
         when "ps", "tree", "top", "why" then inspect(argv, out, err)
-        when "doctor" then alone(argv, err) { doctor(out) }
+        when "doctor" then doctor(argv.drop(1), out)
         when "--help", "-h", "help" then help(out)
         when "--version", "-v" then version(out)
         when *LAB then lab(argv, out, err)
@@ -71,13 +71,10 @@ module Heddle
         Inspection.new(out, err).run(argv)
       end
 
-      def alone(argv, err)
-        return yield if argv.size == 1
+      def doctor(rest, out)
+        return help(out) if rest.intersect?(%w[--help -h])
+        raise Failure.new("doctor takes no arguments", 64) if rest.any?
 
-        raise Failure.new("#{argv.first} takes no arguments", 64)
-      end
-
-      def doctor(out)
         require_relative "doctor"
         out.puts Doctor.lines
         0

@@ -390,6 +390,8 @@ class PsTest < Minitest::Test
     assert_match(/heddle why PID TASK/, heddle("--help"))
     assert_match(/\Aheddle \d/, heddle("--version"))
     assert_match(/^backend: /, heddle("doctor"))
+    assert_match(/\AUsage: heddle COMMAND/, heddle("doctor", "--help"))
+    assert_equal [64, "", "heddle: doctor takes no arguments\n"], command("doctor", "extra")
   end
 
   def test_without_a_pid_it_lists_the_processes
