@@ -27,8 +27,18 @@ module InsightFuzz
       when 3 then ("a" * random.rand(20..80)).match?(/a*a*a*b/)
       when 4 then GC.start
       when 5 then Array.new(random.rand(50_000), &:to_s).sort
-      when 6 then File.open(__FILE__) { |file| file.flock(File::LOCK_EX) && compute(0.01) }
+      when 6 then lock { compute(0.01) }
       else Marshal.load(Marshal.dump(Array.new(random.rand(20_000), &:to_s)))
+      end
+    end
+
+    # A child that is made meanwhile has the lock, too: each process has a file of its own, and gives the lock back.
+    def self.lock
+      File.open("#{ENV.fetch("INSIGHT_FUZZ_FOLDER")}/lock-#{Process.pid}", "w") do |file|
+        file.flock(File::LOCK_EX)
+        yield
+      ensure
+        file.flock(File::LOCK_UN)
       end
     end
 
