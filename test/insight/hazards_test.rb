@@ -86,6 +86,17 @@ class InsightHazardsTest < Minitest::Test
     assert_equal 2, tries
   end
 
+  # The lock of a folder is also that of a child which is made while a thread holds it.
+  def test_a_child_keeps_no_lock
+    folder = Heddle::Insight::Folder.new("#{@runtime}/heddle")
+    folder.bind(Process.pid) { |path| UNIXServer.new(path).close }
+    child = folder.send(:locked) { fork { sleep } }
+    assert_equal :free, folder.send(:locked) { :free }
+  ensure
+    Process.kill(:KILL, child)
+    Process.wait(child)
+  end
+
   def test_switched_off_and_on_again_at_once
     looking_into(<<~RUBY) do |pid|
       10.times { sleep 0.01; Heddle.insight(false); Heddle.insight }

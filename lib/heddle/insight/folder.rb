@@ -144,6 +144,8 @@ module Heddle
             sleep(0.01)
           end
           yield
+        ensure
+          file.flock(File::LOCK_UN) # closing is not enough: a child that was made meanwhile has the lock, too
         end
       end
 
