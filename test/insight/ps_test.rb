@@ -83,7 +83,7 @@ class PsTest < Minitest::Test
       text = heddle("why", pid, number)
       assert_match(/^task #{number} "joiner" waiting for .*: the end of task \d+ "popper"$/, text)
       assert_match(/^  task \d+ "popper" waiting for .*: a Thread::Queue\n    started by task \d+\n      from /, text)
-      assert_match(/-e:\d+:in .*pop/, text)
+      assert_match(/(?:-e|<internal:thread_sync>):\d+:in .*pop/, text)
       status, _, err = command("why", pid, 4_000_000)
       assert_equal 69, status
       assert_match(/process #{pid} has no task 4000000/, err)
