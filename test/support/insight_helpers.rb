@@ -3,6 +3,7 @@
 require "fileutils"
 require "heddle/cli"
 require "heddle/cli/question"
+require "socket"
 require "stringio"
 require "support/loop_helpers"
 require "tmpdir"
@@ -58,6 +59,32 @@ module InsightHelpers
       last = JSON.parse(heddle(verb, pid, *rest, "--json").lines.first)
       (!block_given? || yield(last)) ? last : nil
     end
+  end
+
+  # What the command says of this process, which answers so.
+  def answered(answer, verb = "ps", *arguments, endless: false)
+    FileUtils.mkdir_p("#{@runtime}/heddle", mode: 0o700)
+    server = UNIXServer.new("#{@runtime}/heddle/#{Process.pid}.sock")
+    asked = false
+    thread = Thread.new do
+      peer = server.accept
+      asked = true
+      peer.gets
+      loop do
+        peer.write(answer)
+        break unless endless
+      end
+    rescue Errno::EPIPE, Errno::ECONNRESET
+      nil
+    ensure
+      peer&.close
+    end
+    command(verb, Process.pid, *arguments)
+  ensure
+    thread.kill unless asked
+    server.close
+    thread.join
+    FileUtils.rm_f(sockets)
   end
 
   def task(snapshot, name)
