@@ -26,9 +26,8 @@ module Heddle
       # @return [Hash{String => Object}] the same; and `awaits`, the numbers of tasks that can end the wait
       def of(object) = @objects[object] ||= describe(object)
 
-      CLASS = ::Kernel.instance_method(:class)
       SINGLE = [Task, Run, Thread, Semaphore, ResourcePool, Thread::Mutex].freeze
-      private_constant :CLASS, :SINGLE
+      private_constant :SINGLE
 
       private
 
@@ -38,7 +37,7 @@ module Heddle
         when Run then {"waits_for" => "the end of the tasks of its run"}
         when Thread then {"waits_for" => "the end of #{Names.thread(object)}"}
         when Semaphore, ResourcePool then {"waits_for" => Names.pool(object), "awaits" => object.holders}
-        else of_class(CLASS.bind_call(object))
+        else {"waits_for" => "a #{Names.class_of(object)}"}
         end
       end
     end
