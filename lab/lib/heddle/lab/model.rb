@@ -17,14 +17,11 @@ module Heddle
       }.freeze
       private_constant :BACKENDS
 
-      # The environment that switches a mode on, and nothing else. The library to which a mode belongs is the beginning
-      # of its variable.
-      MODES = {
-        "yjit" => {"RUBY_YJIT_ENABLE" => "1"},
-        "insight" => {"HEDDLE_INSIGHT" => "1"},
-        "watched" => {"HEDDLE_WATCH_STALLS" => "0.05"}
-      }.freeze
-      private_constant :MODES
+      # The environment that switches a mode on, and nothing else: those of every library, and Heddle's own.
+      RUBY_MODES = {"yjit" => {"RUBY_YJIT_ENABLE" => "1"}}.freeze
+      OWN_MODES = {"insight" => {"HEDDLE_INSIGHT" => "1"}, "watched" => {"HEDDLE_WATCH_STALLS" => "0.05"}}.freeze
+      MODES = {**RUBY_MODES, **OWN_MODES}.freeze
+      private_constant :RUBY_MODES, :OWN_MODES, :MODES
 
       # @return [String] without argument and backend
       attr_reader :kind
@@ -69,15 +66,13 @@ module Heddle
       end
 
       def self.check_modes(name, kind, modes)
-        known = MODES.select { |_, environment| environment.keys.first.start_with?("RUBY") || own?(kind) }.keys
+        known = ((backends(kind)&.first == "HEDDLE_BACKEND") ? MODES : RUBY_MODES).keys
         unknown = (modes - known).first
         return unless unknown
 
         raise UsageError, "model #{name.inspect}: unknown mode #{unknown.inspect}; #{kind} has #{known.join(", ")}"
       end
-
-      def self.own?(kind) = backends(kind)&.first == "HEDDLE_BACKEND"
-      private_class_method :check_argument, :check_backend, :check_modes, :own?
+      private_class_method :check_argument, :check_backend, :check_modes
 
       # @api private
       def self.backends(kind) = BACKENDS[kind[/\A[a-z]+/]]
