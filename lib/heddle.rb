@@ -8,7 +8,6 @@ require_relative "heddle/stream"
 require_relative "heddle/db"
 require_relative "heddle/offload"
 require_relative "heddle/map"
-require_relative "heddle/stalls"
 require_relative "heddle/core/integrations"
 
 # Ruby networking that does not block, stall or burn CPU. Start with {Heddle.run}, or in a program of plain threads with

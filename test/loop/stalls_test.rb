@@ -354,11 +354,16 @@ class StallsTest < Minitest::Test
   end
 
   def test_the_environment
-    program = "Heddle.run { limit = Heddle::Clock.now + 0.2; nil until Heddle::Clock.now > limit }; puts :ended"
-    assert_match(/\Aheddle: a stall of 0\.\d+ s: /, in_child(program, env: {"HEDDLE_WATCH_STALLS" => "0.05"}).err)
+    program = <<~RUBY
+      require "heddle/run" # a part of Heddle
+      Heddle.run { limit = Heddle::Clock.now + 0.2; nil until Heddle::Clock.now > limit }
+      puts :ended
+    RUBY
+    outcome = in_child(program, heddle: false, env: {"HEDDLE_WATCH_STALLS" => "0.05"})
+    assert_match(/\Aheddle: a stall of 0\.\d+ s: /, outcome.err)
     {"soon" => /HEDDLE_WATCH_STALLS=soon: invalid value for Float/, "0" => /at least 0\.01 seconds/}
       .each do |limit, message|
-        outcome = in_child(program, env: {"HEDDLE_WATCH_STALLS" => limit})
+        outcome = in_child(program, heddle: false, env: {"HEDDLE_WATCH_STALLS" => limit})
         assert_equal "ended\n", outcome.out
         assert_match message, outcome.err
       end

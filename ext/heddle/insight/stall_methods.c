@@ -1,4 +1,4 @@
-// What lib/heddle/stalls.rb asks of the watch for stalls.
+// What lib/heddle/insight/stall_watch.rb asks of the watch for stalls.
 #include "insight/stall_watch.h"
 
 #include "heddle.h"

@@ -44,7 +44,6 @@ module Heddle
           workload = @workloads.fetch(job.fetch("bench"))
             .new(kind: job.fetch("kind"), argument: job["argument"], params: job.fetch("params"), deliver: deliver)
           versions = workload.prepare
-          require "heddle/stalls" if ENV["HEDDLE_WATCH_STALLS"]
           return {"ruby" => RUBY_DESCRIPTION, "yjit" => yjit?, "versions" => versions} if job["probe"]
 
           meter = Meter.new
