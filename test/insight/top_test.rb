@@ -3,6 +3,7 @@
 require "test_helper"
 require "io/console"
 require "pty"
+require "shellwords"
 require "support/insight_helpers"
 
 # heddle top, on a terminal and on none.
@@ -22,7 +23,7 @@ class TopTest < Minitest::Test
 
   def test_keys_and_the_size_of_the_window
     looking_into(PROGRAM) do |pid|
-      on_terminal(pid) do |screen, keys, top|
+      on_top(pid) do |screen, keys, top|
         assert_includes shows(screen, /w: quit|q: quit/), ENTER
         text = shows(screen, /by longest wait/)
         refute_includes text, "sleeper 39" # the window has twelve lines
@@ -42,7 +43,7 @@ class TopTest < Minitest::Test
 
   def test_an_interrupt_leaves_the_terminal_as_it_was
     looking_into(PROGRAM) do |pid|
-      on_terminal(pid) do |screen, keys, top|
+      on_top(pid) do |screen, keys, top|
         shows(screen, /q: quit/)
         keys.write("\u0003")
         assert_includes rest(screen), LEAVE
@@ -51,9 +52,28 @@ class TopTest < Minitest::Test
     end
   end
 
+  # Only a shell continues what Ctrl-Z has stopped.
+  def test_a_shell_stops_and_continues_it
+    looking_into(PROGRAM) do |pid|
+      on_terminal("bash", "--norc", "--noediting", "-i", RUBYOPT: nil, PS1: "$ ") do |screen, keys, shell|
+        keys.puts(invocation(pid).shelljoin)
+        shows(screen, /q: quit/)
+        keys.write("\u001a")
+        assert_includes shows(screen, /Stopped/), LEAVE
+        keys.puts("fg")
+        assert_includes shows(screen, /q: quit/), ENTER
+        keys.write("q")
+        shows(screen, /\e\[\?1049l/)
+        keys.puts("exit $?")
+        rest(screen)
+        assert_equal 0, Process.wait2(shell).last.exitstatus
+      end
+    end
+  end
+
   def test_the_process_ends_meanwhile
     looking_into(PROGRAM) do |pid|
-      on_terminal(pid) do |screen, _, top|
+      on_top(pid) do |screen, _, top|
         shows(screen, /q: quit/)
         Process.kill(:KILL, pid)
         text = rest(screen)
@@ -68,7 +88,7 @@ class TopTest < Minitest::Test
     looking_into("Heddle.run { Heddle.spawn { sleep }; sleep 0.01; puts 'ready'; loop { } }") do |pid|
       shown = lambda do |verb, **environment|
         text = nil
-        on_terminal(pid, verb, **environment) { |screen, _, command| (text = rest(screen)) && Process.wait(command) }
+        on_top(pid, verb, **environment) { |screen, _, command| (text = rest(screen)) && Process.wait(command) }
         text
       end
       assert_match(/^  \d+ +\e\[1;31mrunning\e\[m /, shown["ps"])
@@ -86,16 +106,20 @@ class TopTest < Minitest::Test
 
   private
 
+  def invocation(pid, verb = "top") = [RbConfig.ruby, "--disable=gems", "#{ROOT}/exe/heddle", verb, pid.to_s]
+
+  def on_top(pid, verb = "top", **environment, &block)
+    on_terminal(*invocation(pid, verb), RUBYOPT: nil, NO_COLOR: nil, **environment, &block)
+  end
+
   # The pseudo terminal belongs to the command's process group, as a shell has it.
-  def on_terminal(pid, verb = "top", **environment)
-    command = [RbConfig.ruby, "--disable=gems", "#{ROOT}/exe/heddle", verb, pid.to_s]
-    environment = {RUBYOPT: nil, TERM: "xterm", NO_COLOR: nil, **environment}.transform_keys(&:to_s)
-    PTY.spawn(environment, *command) do |screen, keys, top|
+  def on_terminal(*command, **environment)
+    PTY.spawn({TERM: "xterm", **environment}.transform_keys(&:to_s), *command) do |screen, keys, child|
       keys.winsize = [12, 100]
-      yield screen, keys, top
+      yield screen, keys, child
     ensure
       begin
-        Process.kill(:KILL, top)
+        Process.kill(:KILL, child)
       rescue Errno::ESRCH
         nil
       end

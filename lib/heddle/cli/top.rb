@@ -21,9 +21,10 @@ module Heddle
         "n" => ["number", ->(task) { task["task"] }]
       }.freeze
       KEYS = {"\e[A" => :up, "k" => :up, "\e[B" => :down, "j" => :down, "\e[5~" => :page_up, "\e[6~" => :page_down,
-              "q" => :quit, "\u0003" => :quit}.freeze
+              "q" => :quit, "\u001a" => :suspend}.freeze
+      SIGNALS = {"WINCH" => "\0", "TSTP" => "\u001a"}.freeze # and what key each is like
       SEQUENCE = /\e\[\d*[~A-Z]|./mn
-      private_constant :SEQUENCE, :INTERVAL, :SIZE, :ENTER, :LEAVE, :ORDERS, :KEYS
+      private_constant :SEQUENCE, :INTERVAL, :SIZE, :ENTER, :LEAVE, :ORDERS, :KEYS, :SIGNALS
 
       # @param out [IO]
       # @yieldreturn [Array<Insight::Snapshot>]
@@ -41,7 +42,7 @@ module Heddle
       def run
         return print_once unless Colours.terminal?(@out) && @input.tty?
 
-        on_terminal { watch }
+        on_signals { suspend while on_screen { watch } == :suspend }
         0
       end
 
@@ -52,29 +53,45 @@ module Heddle
         0
       end
 
-      # Leaves the terminal as it was, however the block ends. Ctrl-C stays a signal.
-      def on_terminal
-        resized, @resize = IO.pipe
-        previous = trap("WINCH") { @resize.write_nonblock("x", exception: false) }
-        @resized = resized
+      # Ctrl-C and Ctrl-Z stay signals.
+      def on_signals
+        @signals, writer = IO.pipe
+        previous = SIGNALS.to_h do |signal, key|
+          [signal, trap(signal) { writer.write_nonblock(key, exception: false) }]
+        end
+        yield
+      ensure
+        previous&.each { |signal, handler| trap(signal, handler || "DEFAULT") }
+        [@signals, writer].compact.each(&:close)
+      end
+
+      # Leaves the terminal as it was, however the block ends.
+      def on_screen
         @input.raw(intr: true) do
           @out.write(ENTER)
           yield
         ensure
           @out.write(LEAVE)
         end
-      ensure
-        trap("WINCH", previous || "DEFAULT")
-        [resized, @resize].compact.each(&:close)
       end
 
+      # Returns when the shell lets this go on.
+      def suspend
+        handler = trap("TSTP", "DEFAULT")
+        Process.kill("TSTP", Process.pid)
+      ensure
+        trap("TSTP", handler)
+      end
+
+      # @return [Symbol] :quit or :suspend
       def watch
         loop do
           @shown = @snapshots.call
           draw
           limit = Clock.now + INTERVAL
           while (left = limit - Clock.now) > 0
-            return if read_keys(left).any? { |key| press(key) == :quit }
+            ends = read_keys(left).map { |key| press(key) }.compact.first
+            return ends if ends
 
             draw
           end
@@ -83,11 +100,9 @@ module Heddle
 
       # @return [Array<String>] none after a change of the window's size, or when the time is over
       def read_keys(seconds)
-        readable, = IO.select([@input, @resized], nil, nil, seconds)
+        readable, = IO.select([@input, @signals], nil, nil, seconds)
         return [] unless readable
-
-        @resized.read_nonblock(64, exception: false) if readable.include?(@resized)
-        return [] unless readable.include?(@input)
+        return @signals.read_nonblock(64).chars if readable.include?(@signals)
 
         bytes = @input.read_nonblock(256, exception: false)
         return ["q"] unless bytes # the terminal is gone
@@ -99,7 +114,7 @@ module Heddle
         @order = key if ORDERS.key?(key)
         page = rows - 4
         case KEYS[key]
-        when :quit then return :quit
+        when :quit, :suspend then return KEYS[key]
         when :up then @first -= 1
         when :down then @first += 1
         when :page_up then @first -= page
