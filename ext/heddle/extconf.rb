@@ -64,7 +64,8 @@ LINUX = {
   "EPOLL" => ["sys/epoll.h", "epoll_create1(EPOLL_CLOEXEC)"],
   "PPOLL" => ["poll.h", "ppoll(0, 0, 0, 0)"], # without it timers of streams in threads round up to a millisecond
   "PIDFD" => [%w[sys/syscall.h unistd.h], "syscall(SYS_pidfd_open, 1, 0)"],
-  "SOCKET_FLAGS" => ["sys/socket.h", "socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)"],
+  "CLOEXEC_FLAGS" => [%w[fcntl.h sys/socket.h unistd.h],
+    "int ends[2] = {accept4(0, 0, 0, SOCK_CLOEXEC | SOCK_NONBLOCK)}; pipe2(ends, O_CLOEXEC)"],
   "NOSIGNAL" => ["sys/socket.h", "send(0, 0, 0, MSG_NOSIGNAL)"],
   "POLLRDHUP" => ["poll.h", "struct pollfd asked = {.events = POLLRDHUP}; poll(&asked, 1, 0)"],
   # not that of macOS and the BSDs

@@ -36,20 +36,45 @@ static inline bool portable_set_flags(int descriptor)
     return fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0;
 }
 
-// Returns a non-blocking stream socket that exec closes, or -1 with errno. Call it with the GVL: where several steps
-// are needed, Ruby then does not fork between them.
-static inline int portable_stream_socket(int family)
+// What makes a non-blocking descriptor that exec closes, or returns -1 with errno. With the GVL, Ruby does not fork
+// between the steps of systems that need several.
+
+static inline int portable_flagged(int descriptor)
 {
-#ifdef HEDDLE_HAS_SOCKET_FLAGS
-    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-#else
-    int descriptor = socket(family, SOCK_STREAM, 0);
-    if (descriptor < 0) return -1;
-    if (portable_set_flags(descriptor)) return descriptor;
+    if (descriptor < 0 || portable_set_flags(descriptor)) return descriptor;
     int saved = errno;
     close(descriptor);
     errno = saved;
     return -1;
+}
+
+static inline int portable_stream_socket(int family)
+{
+#ifdef HEDDLE_HAS_CLOEXEC_FLAGS
+    return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+#else
+    return portable_flagged(socket(family, SOCK_STREAM, 0));
+#endif
+}
+
+static inline int portable_accept(int listening)
+{
+#ifdef HEDDLE_HAS_CLOEXEC_FLAGS
+    return accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+#else
+    return portable_flagged(accept(listening, NULL, NULL));
+#endif
+}
+
+static inline int portable_pipe(int ends[2])
+{
+#ifdef HEDDLE_HAS_CLOEXEC_FLAGS
+    return pipe2(ends, O_NONBLOCK | O_CLOEXEC);
+#else
+    if (pipe(ends) < 0) return -1;
+    portable_set_flags(ends[0]);
+    portable_set_flags(ends[1]);
+    return 0;
 #endif
 }
 

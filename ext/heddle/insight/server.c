@@ -212,11 +212,7 @@ static bool accept_connection(void)
 {
     pthread_mutex_lock(&server.lock);
     bool usable = own_descriptor_valid(&server.listening);
-    int connection = usable ? accept(server.listening.number, NULL, NULL) : -1;
-    if (connection >= 0 && !portable_set_flags(connection)) {
-        close(connection);
-        connection = -1;
-    }
+    int connection = usable ? portable_accept(server.listening.number) : -1;
     server.connection = own_descriptor(connection);
     pthread_mutex_unlock(&server.lock);
     return usable;
@@ -271,9 +267,7 @@ static int listen_at(const char *path)
 static bool make_pipe(void)
 {
     int ends[2];
-    if (pipe(ends) != 0) return false;
-    portable_set_flags(ends[0]);
-    portable_set_flags(ends[1]);
+    if (portable_pipe(ends) != 0) return false;
     server.stop = own_descriptor(ends[0]);
     server.stopped = own_descriptor(ends[1]);
     return true;

@@ -20,9 +20,7 @@ static int open_ends(struct wakeup *wakeup)
     if (errno == EMFILE || errno == ENFILE) return -1; // a pipe would need two
 #endif
     int ends[2];
-    if (pipe(ends) < 0) return -1;
-    for (int i = 0; i < 2; i++)
-        portable_set_flags(ends[i]);
+    if (portable_pipe(ends) < 0) return -1;
     wakeup->reader = ends[0];
     wakeup->writer = ends[1];
     return 0;
