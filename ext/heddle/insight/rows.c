@@ -1,15 +1,9 @@
 #include "insight/insight.h"
 
 #include "loop/wait.h"
+#include "os/peer.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 static void seconds(struct text *text, const char *key, int64_t nanoseconds)
 {
@@ -21,50 +15,6 @@ static void field(struct text *text, const char *key, const char *value)
 {
     text_format(text, ",\"%s\":", key);
     text_string(text, value, strlen(value));
-}
-
-// The other end of a socket. Says nothing of what has none with a name.
-static void peer(struct text *text, int descriptor)
-{
-    union {
-        struct sockaddr any;
-        struct sockaddr_in ipv4;
-        struct sockaddr_in6 ipv6;
-        struct sockaddr_un local;
-    } name;
-    socklen_t length = sizeof(name);
-    char address[INET6_ADDRSTRLEN], whole[INET6_ADDRSTRLEN + 16];
-    if (getpeername(descriptor, &name.any, &length) != 0) return;
-    switch (name.any.sa_family) {
-    case AF_INET:
-        inet_ntop(AF_INET, &name.ipv4.sin_addr, address, sizeof(address));
-        snprintf(whole, sizeof(whole), "%s:%d", address, ntohs(name.ipv4.sin_port));
-        field(text, "peer", whole);
-        break;
-    case AF_INET6:
-        inet_ntop(AF_INET6, &name.ipv6.sin6_addr, address, sizeof(address));
-        snprintf(whole, sizeof(whole), "[%s]:%d", address, ntohs(name.ipv6.sin6_port));
-        field(text, "peer", whole);
-        break;
-    case AF_UNIX: {
-        size_t before = offsetof(struct sockaddr_un, sun_path);
-        if (length <= before || !name.local.sun_path[0]) return;
-        text_format(text, ",\"peer\":");
-        text_string(text, name.local.sun_path, strnlen(name.local.sun_path, length - before));
-        break;
-    }
-    default: break;
-    }
-}
-
-static const char *wanted(int events)
-{
-    switch (events & (POLLIN | POLLOUT)) {
-    case POLLIN: return "readable";
-    case POLLOUT: return "writable";
-    case POLLIN | POLLOUT: return "readable or writable";
-    default: return "urgent";
-    }
 }
 
 void rows_task(struct text *text, const struct task_row *row, deadline_t now)
@@ -79,15 +29,18 @@ void rows_task(struct text *text, const struct task_row *row, deadline_t now)
     }
     if (row->due != DEADLINE_NEVER) seconds(text, "left", row->due - now);
     if (row->state == RECORD_WAITING && row->kind < WAIT_KINDS && wait_kind_names[row->kind]) {
+        char words[WAIT_WORDS], peer[PEER_NAME];
         field(text, "wait", wait_kind_names[row->kind]);
+        wait_words(words, row->kind, row->descriptor, row->events);
+        field(text, "waits_for", words);
         if (row->kind == WAIT_DESCRIPTOR) {
             text_format(text, ",\"descriptor\":%d", row->descriptor);
-            field(text, "events", wanted(row->events));
-            peer(text, row->descriptor);
+            field(text, "events", wait_events_name(row->events));
+            if (peer_text(row->descriptor, peer)) field(text, "peer", peer);
         }
     }
     seconds(text, "ran", row->ran + (row->state == RECORD_RUNNING ? now - row->since : 0));
-    seconds(text, "ready", row->was_ready + (row->state == RECORD_READY ? now - row->since : 0));
+    seconds(text, "was_ready", row->was_ready + (row->state == RECORD_READY ? now - row->since : 0));
     text_format(text, ",\"turns\":%llu}\n", (unsigned long long)row->turns);
 }
 

@@ -1,6 +1,10 @@
 #include "loop/wait.h"
 
+#include "os/peer.h"
+
 #include <errno.h>
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { CHUNK = 128 };
@@ -8,6 +12,33 @@ enum { CHUNK = 128 };
 const char *const wait_kind_names[WAIT_KINDS] = {
     [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
     [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_YIELD] = "turn"};
+
+static const char *const kind_words[WAIT_KINDS] = {[WAIT_BLOCK] = "another fiber or thread",
+                                                   [WAIT_SLEEP] = "the end of a sleep",
+                                                   [WAIT_SELECT] = "one of several descriptors",
+                                                   [WAIT_NATIVE] = "a name to be resolved"};
+
+const char *wait_events_name(int events)
+{
+    switch (events & (POLLIN | POLLOUT)) {
+    case POLLIN: return "readable";
+    case POLLOUT: return "writable";
+    case POLLIN | POLLOUT: return "readable or writable";
+    default: return "urgent";
+    }
+}
+
+void wait_words(char words[WAIT_WORDS], enum wait_kind kind, int descriptor, int events)
+{
+    if (kind != WAIT_DESCRIPTOR) {
+        snprintf(words, WAIT_WORDS, "%s", kind_words[kind] ? kind_words[kind] : "its turn");
+        return;
+    }
+    char peer[PEER_NAME];
+    bool named = peer_text(descriptor, peer), urgent = !(events & (POLLIN | POLLOUT));
+    snprintf(words, WAIT_WORDS, "descriptor %d%s%s%s to %s%s", descriptor, named ? " (" : "", peer, named ? ")" : "",
+             urgent ? "have urgent data" : "be ", urgent ? "" : wait_events_name(events));
+}
 
 static void grow(struct wait_slab *slab)
 {

@@ -35,6 +35,14 @@ enum wait_kind {
 // What reports call them; NULL for those in which no fiber of a task waits.
 extern const char *const wait_kind_names[WAIT_KINDS];
 
+// What poll(2)'s bits are waited for: "readable".
+const char *wait_events_name(int events);
+
+enum { WAIT_WORDS = 256 };
+
+// What a wait is for, in words, as far as plain C knows: not which object a WAIT_BLOCK waits for.
+void wait_words(char words[WAIT_WORDS], enum wait_kind kind, int descriptor, int events);
+
 enum wait_state { WAIT_FREE, WAIT_PARKED, WAIT_READY, WAIT_RUNNING };
 
 struct loop_wait {

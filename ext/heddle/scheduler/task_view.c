@@ -2,35 +2,15 @@
 #include "scheduler/bindings.h"
 
 #include "loop/loop.h"
-#include "os/peer.h"
 #include "scope/scope.h"
 #include "task/current.h"
 
-#include <poll.h>
-
 static ID id_backtrace;
-
-static const char *wanted(short events)
-{
-    switch (events & (POLLIN | POLLOUT)) {
-    case POLLIN: return "to be readable";
-    case POLLOUT: return "to be writable";
-    case POLLIN | POLLOUT: return "to be readable or writable";
-    default: return "to have urgent data";
-    }
-}
 
 static const struct loop_wait *waiting(VALUE self)
 {
     const struct task *task = task_of(self);
     return task->owner.wait && task->owner.wait->state != WAIT_RUNNING ? task->owner.wait : NULL;
-}
-
-static VALUE wait_for_descriptor(const struct loop_wait *wait)
-{
-    VALUE peer = peer_name(wait->descriptor);
-    if (NIL_P(peer)) return rb_sprintf("descriptor %d %s", wait->descriptor, wanted(wait->events));
-    return rb_sprintf("descriptor %d (%" PRIsVALUE ") %s", wait->descriptor, peer, wanted(wait->events));
 }
 
 /*
@@ -43,18 +23,11 @@ static VALUE waits_for(VALUE self)
 {
     const struct loop_wait *wait = waiting(self);
     if (!wait) return Qnil;
-    if (wait->state == WAIT_READY) return rb_str_new_cstr("its turn");
-    switch (wait->kind) {
-    case WAIT_BLOCK:
-        return wait->blocker && !SPECIAL_CONST_P(wait->blocker)
-                   ? rb_sprintf("a %" PRIsVALUE, rb_obj_class(wait->blocker))
-                   : rb_str_new_cstr("another fiber or thread");
-    case WAIT_SLEEP: return rb_str_new_cstr("the end of a sleep");
-    case WAIT_DESCRIPTOR: return wait_for_descriptor(wait);
-    case WAIT_SELECT: return rb_str_new_cstr("one of several descriptors");
-    case WAIT_NATIVE: return rb_str_new_cstr("a name to be resolved");
-    default: return rb_str_new_cstr("its turn");
-    }
+    if (wait->state != WAIT_READY && wait->kind == WAIT_BLOCK && wait->blocker && !SPECIAL_CONST_P(wait->blocker))
+        return rb_sprintf("a %" PRIsVALUE, rb_obj_class(wait->blocker));
+    char words[WAIT_WORDS];
+    wait_words(words, wait->state == WAIT_READY ? WAIT_YIELD : wait->kind, wait->descriptor, wait->events);
+    return rb_utf8_str_new_cstr(words);
 }
 
 /*

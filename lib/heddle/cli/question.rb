@@ -19,8 +19,8 @@ module Heddle
       LINE = 4 << 20
       LINES = 1_000_000
       DEPTH = 6
-      INTEGERS = %w[task parent loop tasks turns runs descriptor switches thread_id].freeze
-      SECONDS_OF = %w[for left ran ready asleep runs_for slept].freeze
+      INTEGERS = %w[task parent loop tasks turns ready runs descriptor switches thread_id].freeze
+      SECONDS_OF = %w[for left ran was_ready asleep runs_for slept].freeze
       OF_BLOCKS = %w[waits_for awaits may_await].freeze # what a task has that waits for an object
       LAST = "{\"end\":true}\n"
       CHUNK = 1 << 16

@@ -260,7 +260,7 @@ module Heddle
         name = Names.of_task(task)
         row["name"] = name if name
         row["waits_for"] = Clean.clean(waiting) if state == "waiting"
-        row["ran"], row["ready"], row["turns"] = Insight.measured(task)
+        row["ran"], row["was_ready"], row["turns"] = Insight.measured(task)
         object = task.blocker
         row["query"] = @queries[task.number] if @queries[task.number]
         object.nil? ? row : row.merge(@description.of(object))

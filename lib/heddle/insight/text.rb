@@ -9,12 +9,10 @@ module Heddle
     #
     # @api private
     class Text
-      KINDS = {"block" => "another fiber or thread", "sleep" => "the end of a sleep", "name" => "a name to be resolved",
-               "select" => "one of several descriptors"}.freeze
       NAME = 32 # characters of a name in a table
       CHAIN = 20
       DEEPEST = 300 # columns of a tree's lines
-      private_constant :KINDS, :NAME, :CHAIN, :DEEPEST
+      private_constant :NAME, :CHAIN, :DEEPEST
 
       # @param seconds [Float, nil]
       # @return [String]
@@ -84,7 +82,7 @@ module Heddle
       def wait(task)
         text = case task["state"]
         when "running" then running(task)
-        when "waiting" then task["waits_for"] || descriptor(task) || KINDS[task["wait"]] || "something"
+        when "waiting" then task["waits_for"] || "something"
         when "ready" then "its turn"
         when "queued" then "its start"
         else ""
@@ -122,14 +120,6 @@ module Heddle
 
       def named(task)
         task["name"] ? "#{task["task"]} #{Clean.quote(task["name"])}" : task["task"].to_s
-      end
-
-      def descriptor(task)
-        return unless task["descriptor"]
-
-        peer = " (#{clean(task["peer"])})" if task["peer"]
-        wanted = (task["events"] == "urgent") ? "have urgent data" : "be #{clean(task["events"])}"
-        "descriptor #{task["descriptor"]}#{peer} to #{wanted}"
       end
 
       def running(task)
@@ -172,7 +162,7 @@ module Heddle
         columns << ["deadline in", ->(task) { Text.seconds(task["left"]) }] if tasks.any? { |task| task["left"] }
         if tasks.any? { |task| task["ran"] }
           columns << ["ran", ->(task) { Text.seconds(task["ran"]) }]
-          columns << ["was ready", ->(task) { Text.seconds(task["ready"]) }]
+          columns << ["was ready", ->(task) { Text.seconds(task["was_ready"]) }]
           columns << ["turns", ->(task) { task["turns"].to_s }]
         end
         if tasks.any? { |task| task["name"] }
