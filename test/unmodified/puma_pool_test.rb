@@ -26,6 +26,19 @@ class PumaPoolTest < Minitest::Test
     end
   end
 
+  # It polls between turns, and releases the GVL for that; other requests end meanwhile.
+  def test_a_loop_whose_tasks_take_turns_is_busy
+    with_pool do |pool|
+      stop = false
+      pool << -> { sleep(0) until stop }
+      wait_until(what: "the work") { pool.backlog.zero? }
+      ends = in_background { 20.times { pool << -> {} and sleep(0.005) } }
+      assert_within(10, at_least: 0.3, remeasure: 0) { pool.wait_for_less_busy_worker(0.3) }
+      ends.join
+      stop = true
+    end
+  end
+
   def test_a_loop_whose_tasks_wait_is_not_busy
     with_pool do |pool|
       3.times { pool << -> { sleep } }

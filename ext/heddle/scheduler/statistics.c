@@ -20,9 +20,6 @@ static void statistics_put(VALUE hash, const char *key, uint64_t value)
  */
 static VALUE scheduler_statistics(VALUE self)
 {
-    static const char *const kinds[WAIT_KINDS] = {
-        [WAIT_BLOCK] = "block",   [WAIT_SLEEP] = "sleep", [WAIT_DESCRIPTOR] = "io",
-        [WAIT_SELECT] = "select", [WAIT_NATIVE] = "name", [WAIT_YIELD] = "turn"};
     struct loop *loop = loop_of(self);
     const struct loop_statistics *counted = &loop->statistics;
     VALUE hash = rb_hash_new(), waits = rb_hash_new();
@@ -32,7 +29,7 @@ static VALUE scheduler_statistics(VALUE self)
     statistics_put(hash, "sleeps", counted->sleeps);
     statistics_put(hash, "system_calls", counted->system_calls + loop->poller.system_calls);
     for (int kind = 0; kind < WAIT_KINDS; kind++) {
-        if (kinds[kind]) statistics_put(waits, kinds[kind], counted->waits[kind]);
+        if (wait_kind_names[kind]) statistics_put(waits, wait_kind_names[kind], counted->waits[kind]);
     }
     rb_hash_aset(hash, ID2SYM(rb_intern("waits")), waits);
     statistics_put(hash, "spawned", counted->spawned);
@@ -58,8 +55,22 @@ static VALUE set_measure_runs(VALUE self, VALUE measure)
     return measure;
 }
 
+/*
+ * call-seq: scheduler.sleeps? -> true or false
+ *
+ * Whether the loop waits in the kernel for something to do. It does not while a fiber is ready, although it polls then,
+ * and the status of its thread is "sleep".
+ *
+ * @api private
+ */
+static VALUE sleeps_p(VALUE self)
+{
+    return loop_of(self)->sleeps_since ? Qtrue : Qfalse;
+}
+
 void statistics_define(VALUE scheduler_class)
 {
     rb_define_method(scheduler_class, "statistics", scheduler_statistics, 0);
+    rb_define_method(scheduler_class, "sleeps?", sleeps_p, 0);
     rb_define_method(scheduler_class, "measure_runs=", set_measure_runs, 1);
 }

@@ -22,6 +22,8 @@ module Heddle
       STUCK = 0.2
       # Seconds for which a loop may keep the GVL, give or take a request.
       SLICE = 0.005
+      # Seconds between two looks at whether loops have fallen asleep.
+      LOOK = 0.001
       # Seconds between two looks at whether a request computes.
       INTERVAL = 0.05
 
@@ -33,7 +35,7 @@ module Heddle
         def marked_as_io_thread? = false
       end
       PROCESSOR = Processor.new.freeze
-      private_constant :GRACE, :STUCK, :SLICE, :INTERVAL, :Processor, :PROCESSOR
+      private_constant :GRACE, :STUCK, :SLICE, :LOOK, :INTERVAL, :Processor, :PROCESSOR
 
       # @return [String] of the tasks
       attr_reader :name
@@ -41,7 +43,6 @@ module Heddle
       def initialize(name, options = {}, **rest, &block)
         PumaSupport.check_isolation
         @loops = []
-        @ends = 0 # of requests
         @passed = 0 # when a loop last gave the GVL away
         @seen = {}.compare_by_identity # by {#interrupt_computing}
         @clients = {}.compare_by_identity # by the task that serves them
@@ -69,8 +70,8 @@ module Heddle
         self
       end
 
-      # Called by the thread that accepts connections, while another process may be idle. As Puma 6 does, waits for the
-      # end of a request if this process computes or has no room. Waits longer if no loop begins the request before.
+      # Called by the thread that accepts connections, while another process may be idle: waits while this one computes,
+      # and longer if no loop begins the request before.
       #
       # @param seconds [Numeric, nil] the most to wait in the former case
       def wait_for_less_busy_worker(seconds)
@@ -78,12 +79,11 @@ module Heddle
 
         start = Clock.now
         with_mutex do
-          ends = @ends
-          while !@shutdown && (@waiting > 0 || (ends == @ends && busy?))
+          while !@shutdown && (@waiting > 0 || busy?)
             left = start + ((@waiting > 0) ? [STUCK, seconds].max : seconds) - Clock.now
             break if left <= 0
 
-            @not_full.wait(@mutex, left)
+            @not_full.wait(@mutex, [left, LOOK].min)
           end
         end
       end
@@ -237,7 +237,6 @@ module Heddle
       # Called at the end of a task, whose place another request takes, in a task of its own.
       def ended(served)
         with_mutex do
-          @ends += 1
           @out_of_band_pending = true if served
           if @todo.size > @waiting
             @waiting += 1
@@ -261,10 +260,7 @@ module Heddle
       end
 
       # Call this under the lock.
-      def busy? = !@todo.empty? || @loops.all? { |thread| computes?(thread) }
-
-      # A loop whose tasks all wait sleeps in the kernel.
-      def computes?(thread) = !thread.thread.stop?
+      def busy? = !@todo.empty? || @loops.none? { |thread| thread.scheduler&.sleeps? }
 
       def joined?(loops, seconds)
         deadline = Clock.now + seconds
