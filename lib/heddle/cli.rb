@@ -75,7 +75,11 @@ module Heddle
         return help(out) if rest.intersect?(%w[--help -h])
         raise Failure.new("doctor takes no arguments", 64) if rest.any?
 
-        require_relative "doctor"
+        begin
+          require_relative "doctor"
+        rescue LoadError => error
+          raise Failure, error.message
+        end
         out.puts Doctor.lines
         0
       end

@@ -5,7 +5,7 @@ require_relative "run"
 
 module Heddle
   # Says which compiled code runs here, which backends it and the kernel have, and why one is not used. `heddle doctor`
-  # of heddle-lab prints that, as does:
+  # prints that, as does:
   #
   #   ruby -r heddle/doctor -e "puts Heddle::Doctor.lines"
   module Doctor
@@ -21,15 +21,20 @@ module Heddle
     # Runs a task, too.
     #
     # @return [Array<String>]
-    # @raise [BackendUnavailable] if HEDDLE_BACKEND names a backend that is not there
     def self.lines
-      used = Heddle.run { Heddle.spawn { Fiber.scheduler.backend }.value }
-      forced = " (HEDDLE_BACKEND)" unless ENV["HEDDLE_BACKEND"].to_s.empty?
       system = Etc.uname.values_at(:sysname, :release).join(" ")
       ["heddle #{VERSION}, Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM}, #{system}",
-        "compiled code: #{code}", "backend: #{used}#{forced}; available: #{Scheduler.backends.join(", ")}", *refused,
+        "compiled code: #{code}", "backend: #{used}; available: #{Scheduler.backends.join(", ")}", *refused,
         *left_out]
     end
+
+    def self.used
+      forced = " (HEDDLE_BACKEND)" unless ENV["HEDDLE_BACKEND"].to_s.empty?
+      "#{Heddle.run { Heddle.spawn { Fiber.scheduler.backend }.value }}#{forced}"
+    rescue ArgumentError, BackendUnavailable => error # of a HEDDLE_BACKEND that cannot be had
+      "none (#{error.message})"
+    end
+    private_class_method :used
 
     def self.code
       path = $LOADED_FEATURES.find { |feature| feature.end_with?("/heddle.so") }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "open3"
 require "support/loop_helpers"
 require "support/refusals"
 require "heddle/doctor"
@@ -22,6 +23,24 @@ class DoctorTest < Minitest::Test
 
   def test_a_forced_backend
     assert_includes assert_child(ASK, env: {"HEDDLE_BACKEND" => "poll"}), "backend: poll (HEDDLE_BACKEND); available: "
+  end
+
+  # The one command that shall say what is wrong does so where programs raise.
+  def test_a_forced_backend_that_is_not_there
+    lines = assert_child(ASK, env: {"HEDDLE_BACKEND" => "kqueue"}).lines
+    assert_match(/\Abackend: none \(HEDDLE_BACKEND=kqueue: no such backend.*\); available: .*poll$/, lines[2])
+    skip "this build has no io_uring" unless Heddle::Scheduler.backends.include?("uring")
+    refusing(IO_URING_SETUP, Errno::EPERM) do |launcher|
+      out = assert_child(ASK, env: {"HEDDLE_BACKEND" => "uring"}, launcher: launcher)
+      assert_match(/^backend: none \(HEDDLE_BACKEND=uring: this kernel refuses .*\); available: epoll, poll$/, out)
+      assert_match(/^uring: this kernel refuses it .*security profile/, out)
+    end
+  end
+
+  def test_the_command_without_compiled_code_says_so_in_a_sentence
+    command = [RbConfig.ruby, File.expand_path("../../exe/heddle", __dir__), "doctor"]
+    said, status = Open3.capture2e({"HEDDLE_NATIVE_DIR" => "/none"}, *command)
+    assert_equal ["heddle: cannot load such file -- /none/heddle.so\n", 69], [said, status.exitstatus]
   end
 
   def test_a_backend_that_the_kernel_refuses
