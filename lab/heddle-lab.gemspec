@@ -8,8 +8,8 @@ Gem::Specification.new do |spec|
   spec.authors = ["The Heddle authors"]
   spec.summary = "Measures Ruby's network clients side by side, on your own machine"
   spec.description = <<~TEXT
-    The `heddle` command: a load server in C, and benches that run Heddle and its peers in interleaved rounds, each in a
-    fresh process, with the noise floor printed beside the figures. For Linux.
+    More of the `heddle` command: a load server in C, and benches that run Heddle and its peers in interleaved rounds,
+    each in a fresh process, with the noise floor printed beside the figures. For Linux.
   TEXT
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1.2"
