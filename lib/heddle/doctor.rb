@@ -37,7 +37,7 @@ module Heddle
     private_class_method :used
 
     def self.code
-      path = $LOADED_FEATURES.find { |feature| feature.end_with?("/heddle.so") }
+      path = $LOADED_FEATURES.grep(%r{/heddle\.(?:so|bundle)\z}).first # the latter on macOS
       here = File.exist?(File.expand_path("../../ext/heddle/extconf.rb", __dir__))
       "#{path}, #{here ? "compiled on this machine" : "of a gem with compiled code"}"
     end

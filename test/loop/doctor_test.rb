@@ -21,6 +21,12 @@ class DoctorTest < Minitest::Test
     assert_equal %w[uring epoll poll] - names, lines.map { |line| line[/\A\w+/] }
   end
 
+  def test_the_compiled_code_of_macos
+    renamed = '$LOADED_FEATURES.map! { |path| path.sub(/heddle\.so\z/, "heddle.bundle") }'
+    out = assert_child(ASK.sub(";", "; #{renamed};"), env: {"HEDDLE_BACKEND" => nil})
+    assert_match(%r{^compiled code: /.*/heddle\.bundle, }, out)
+  end
+
   def test_a_forced_backend
     assert_includes assert_child(ASK, env: {"HEDDLE_BACKEND" => "poll"}), "backend: poll (HEDDLE_BACKEND); available: "
   end
