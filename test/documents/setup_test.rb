@@ -61,6 +61,21 @@ class SetupTest < Minitest::Test
     assert_equal bundles, Dir.children("#{@tree}/tmp").sort
   end
 
+  # ruby-install and rbenv keep previews beside releases.
+  def test_the_newest_ruby_is_no_preview
+    %w[9.9.0-preview2 9.9.0 9.9.0-rc1].each do |version|
+      path = "#{@tree}/a home/.rubies/ruby-#{version}/bin/ruby"
+      FileUtils.mkdir_p(File.dirname(path))
+      File.write(path, "#!/bin/sh\necho 9.9\n", perm: 0o755)
+    end
+    environment = {"HOME" => "#{@tree}/a home", "XDG_CACHE_HOME" => nil}
+    out, status = Open3.capture2e(environment, "#{ROOT}/script/with-ruby", "9.9", "sh", "-c", "command -v ruby")
+    assert_predicate status, :success?, out
+    assert_equal "#{@tree}/a home/.rubies/ruby-9.9.0/bin/ruby\n", out
+  ensure
+    FileUtils.rm_rf("#{ROOT}/tmp/bundle/9.9")
+  end
+
   private
 
   def write(path, time)
