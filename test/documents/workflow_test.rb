@@ -43,7 +43,6 @@ class WorkflowTest < Minitest::Test
     assert_empty used.grep_v(%r{\A(?:\./.+|[\w-]+/[\w-]+@(?:v\d+|\h{40}))\z})
   end
 
-  # Whoever may move an action's tag could do all that the job may.
   # In the version that the tests stand on: a newer one may want a newer Ruby than the job has.
   def test_gems
     texts = WORKFLOWS.keys.map { |name| File.read("#{ROOT}/.github/workflows/#{name}") }
@@ -53,6 +52,7 @@ class WorkflowTest < Minitest::Test
     named.each { |gem| assert_equal gem, [gem[/[^:]+/], tested[gem[/[^:]+/]]].join(":") }
   end
 
+  # Whoever may move an action's tag could do all that the job may.
   def test_actions_of_jobs_that_may_do_more_than_read
     used = jobs.select { |job| job["permissions"] }.flat_map { |job| job["steps"].filter_map { |step| step["uses"] } }
     refute_empty used
@@ -86,6 +86,28 @@ class WorkflowTest < Minitest::Test
       .scan(/\brake((?: [a-z_]+(?::[a-z_]+)*)+)(?=[ '\n]|\z)/).flatten.flat_map(&:split).uniq
     assert_includes named, "release:collect"
     assert_empty named - known
+  end
+
+  # As `rake gem:native:again` does in there.
+  def test_the_container_of_the_native_gems_may_clone_its_folder
+    trust = File.read("#{ROOT}/.github/workflows/native.yml")[/git config \S+ --add safe\.directory \S+/]
+    Dir.mktmpdir do |folder|
+      commands = "git init -q && git commit -q --allow-empty -m m && export GIT_TEST_ASSUME_DIFFERENT_OWNER=1 && " \
+        "#{trust.sub("/heddle", folder)} && git log --oneline && git clone -q . copy"
+      identity = {"GIT_AUTHOR_NAME" => "t", "GIT_AUTHOR_EMAIL" => "t@t", "GIT_COMMITTER_NAME" => "t",
+                  "GIT_COMMITTER_EMAIL" => "t@t"}
+      said, status = Open3.capture2e({**identity, "HOME" => folder}, "sh", "-c", commands, chdir: folder)
+      assert_predicate status, :success?, said
+    end
+  end
+
+  # Those of the machine's own Ruby belong to root.
+  def test_gems_are_installed_with_a_ruby_of_the_job
+    jobs.each do |job|
+      steps = job["steps"].to_a
+      installs = steps.index { |step| step["run"].to_s.match?(/^ *gem install/) } or next
+      assert_includes steps.first(installs).map { |step| step["uses"].to_s[/[^@]+/] }, "ruby/setup-ruby"
+    end
   end
 
   private
