@@ -88,6 +88,18 @@ class WorkflowTest < Minitest::Test
     assert_empty named - known
   end
 
+  # The container's user is not the one whose folder it is: git refuses it, and many tests skip where it does. Without
+  # git, the checkout is no repository either.
+  def test_a_job_in_a_container_has_a_repository
+    contained = jobs.select { |job| job["container"] }
+    refute_empty contained
+    contained.each do |job|
+      steps = job["steps"].map { |step| step.values_at("run", "uses").compact.first }
+      assert_match(/apt-get install .*\bgit$/, steps[0])
+      assert_equal ["actions/checkout@v4", 'git config --global --add safe.directory "$GITHUB_WORKSPACE"'], steps[1, 2]
+    end
+  end
+
   # As `rake gem:native:again` does in there.
   def test_the_container_of_the_native_gems_may_clone_its_folder
     trust = File.read("#{ROOT}/.github/workflows/native.yml")[/git config \S+ --add safe\.directory \S+/]
