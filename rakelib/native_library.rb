@@ -47,9 +47,13 @@ class NativeLibrary
   end
 
   def newer_symbols
-    versions = undefined.filter_map { |name| name.match(/\A(.+)@GLIBC_(.+)\z/) }
-    newer = versions.select { |found| found[2] == "PRIVATE" || Gem::Version.new(found[2]) > NEWEST_GLIBC }
-    newer.map { |found| "needs #{found[1]} of glibc #{found[2]}: at most #{NEWEST_GLIBC}" }
+    # The linker also notes a version of which no function is used, such as GLIBC_ABI_DT_RELR.
+    versions = read("--version-info").scan(/Name: GLIBC_(\S+)/).flatten.uniq
+    newer = versions.reject { |version| version.match?(/\A\d/) && Gem::Version.new(version) <= NEWEST_GLIBC }
+    newer.map do |version|
+      names = undefined.filter_map { |name| name[/\A(.+)@GLIBC_#{Regexp.escape(version)}\z/, 1] }
+      "needs #{["glibc #{version}", *names].join(", ")}: at most glibc #{NEWEST_GLIBC}"
+    end
   end
 
   def unknown_symbols

@@ -34,7 +34,13 @@ class NativeGemTest < Minitest::Test
 
   def test_a_newer_glibc
     source = "#include <sys/epoll.h>\n#{FINE}#{visible("int own(void) { return epoll_pwait2(0, 0, 0, 0, 0); }")}"
-    assert_problem(/\Aneeds epoll_pwait2 of glibc 2\.35: at most 2\.28\z/, source, "-D_GNU_SOURCE")
+    assert_problem(/\Aneeds glibc 2\.35, epoll_pwait2: at most glibc 2\.28\z/, source, "-D_GNU_SOURCE")
+  end
+
+  # Some needs come from the linker's options, and name no function.
+  def test_a_newer_loader
+    source = "#{FINE}int one; int *own[] = {&one, &one};"
+    assert_problem(/\Aneeds glibc ABI_DT_RELR: at most/, source, "-Wl,-z,pack-relative-relocs")
   end
 
   def test_another_machine
