@@ -90,6 +90,7 @@ class ReleaseFolder
       packed = Process.spawn(*tar, "--directory", folder, name, out: to)
       to.close
       zipped = Process.spawn("gzip", "--no-name", "-9", in: from, out: File.join(@path, file))
+      from.close # or tar would wait for ever for a gzip that has ended
       failed = [packed, zipped].reject { |pid| Process.wait2(pid).last.success? }
       raise "#{file}: tar or gzip failed" if failed.any?
     end

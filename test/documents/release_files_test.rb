@@ -93,6 +93,17 @@ class ReleaseFilesTest < Minitest::Test
     assert_equal first, File.read("#{collect.path}/SHA256SUMS")
   end
 
+  def test_an_archive_that_cannot_be_written
+    programs = ENV["PATH"]
+    write("gzip", "#!/bin/sh\nexit 1\n")
+    write("pkg/native/debug/large", "a" * (1 << 20)) # more than a pipe holds
+    File.chmod(0o755, path("gzip"))
+    ENV["PATH"] = "#{@root}:#{programs}"
+    assert_match(/debug\.tar\.gz: tar or gzip failed/, assert_raises(RuntimeError) { collect }.message)
+  ensure
+    ENV["PATH"] = programs
+  end
+
   def test_what_is_left_of_another_version_is_not_released
     FileUtils.mv(gem("heddle", version: "1.2.2"), path("pkg/native/heddle-1.2.2-x86_64-linux-gnu.gem"))
     assert_empty collect.problems
