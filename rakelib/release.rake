@@ -25,9 +25,10 @@ namespace :release do
     puts "ready: `git tag --sign`, then push the tag"
   end
 
-  desc "Check that this tree is tagged, by one of its signers; TRUSTED=origin/main: by one whom that branch names"
+  desc "Check that this tree is tagged, by one of its signers; TRUSTED=origin/main: by one whom that branch names; " \
+    "TAG: that this is the tag"
   task :verify do
-    refuse.call(check.call.problems_of_tag(trusted: ENV.fetch("TRUSTED", "HEAD")))
+    refuse.call(check.call.problems_of_tag(trusted: ENV.fetch("TRUSTED", "HEAD"), pushed: ENV["TAG"]))
   end
 
   desc "Put all that a release publishes into pkg/release, from pkg, pkg/native and pages, and say what it is"

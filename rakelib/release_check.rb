@@ -31,8 +31,12 @@ class ReleaseCheck
   def problems = [*tree, ("git: #{tag} is there already" unless git("tag", "--list", tag).empty?)].compact
 
   # @param trusted [String] see {ReleaseTag}
+  # @param pushed [String, nil] the tag for which the workflow runs: it publishes under that name
   # @return [Array<String>] what keeps this tree, which is tagged, from being released
-  def problems_of_tag(trusted: "HEAD") = tree + ReleaseTag.new(@root, tag, @notes.date, trusted: trusted).problems
+  def problems_of_tag(trusted: "HEAD", pushed: nil)
+    other = "git: #{pushed} is not the tag of this version, which is #{tag}" unless [nil, tag].include?(pushed)
+    [*tree, *other, *ReleaseTag.new(@root, tag, @notes.date, trusted: trusted).problems]
+  end
 
   # @return [Array<String>] what only the owners can fill in, in the files: the place of each, and what stands there
   def placeholders

@@ -4,6 +4,7 @@ require "test_helper"
 require "fileutils"
 require "open3"
 require "tmpdir"
+require "yaml"
 require_relative "../../rakelib/release_check"
 
 runs_on rubies: :newest
@@ -77,6 +78,16 @@ class ReleaseCheckTest < Minitest::Test
     tree(other)
     tag
     assert_match(/no tag v1\.2\.4/, check.problems_of_tag.join)
+  end
+
+  # A second tag of a released commit, such as v1, would publish that release again under its name.
+  def test_a_tag_that_is_not_the_versions
+    tree
+    tag
+    assert_empty check.problems_of_tag(pushed: "v1.2.3")
+    assert_equal ["git: v1 is not the tag of this version, which is v1.2.3"], check.problems_of_tag(pushed: "v1")
+    steps = YAML.load_file("#{ROOT}/.github/workflows/release.yml").dig("jobs", "verify", "steps")
+    assert_includes steps.last["run"], 'release:verify TRUSTED=origin/main TAG="$GITHUB_REF_NAME"'
   end
 
   def test_a_tag_of_another_day
