@@ -110,10 +110,14 @@ compile() {
   local stamp=$tree/tmp/compiled-$1
   compiled "$1" "$stamp" && return
   mkdir -p "$tree/tmp"
-  touch "$stamp.new" # a change from now on is one
-  with_progress "compiling for Ruby $1" "$tree/script/with-ruby" "$1" \
-    bundle exec rake --quiet --rakefile "$tree/Rakefile" --directory "$tree" compile compile:server
-  mv "$stamp.new" "$stamp"
+  (
+    flock 9
+    ! compiled "$1" "$stamp" || exit 0 # by another run meanwhile
+    touch "$stamp.new"                 # a change from now on is one
+    with_progress "compiling for Ruby $1" "$tree/script/with-ruby" "$1" \
+      bundle exec rake --quiet --rakefile "$tree/Rakefile" --directory "$tree" compile compile:server 9>&-
+    mv "$stamp.new" "$stamp"
+  ) 9>"$tree/tmp/compile.lock"
 }
 
 # compiled VERSION STAMP: whether all was compiled after the last change of what it is made of.

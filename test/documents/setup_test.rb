@@ -52,6 +52,14 @@ class SetupTest < Minitest::Test
     refute_empty compiled
   end
 
+  def test_two_runs_at_once_compile_once
+    slow = COMPILE.sub("$1\"; ", '\0sleep 0.5; ')
+    refute_equal COMPILE, slow
+    runs = Array.new(2) { Thread.new { Open3.capture2e({"tree" => @tree}, "bash", "-c", slow) } }.map(&:value)
+    assert_equal ["", "compiling for Ruby 3.1\n"], runs.map(&:first).sort
+    assert_equal [true], runs.map { |_, status| status.success? }.uniq
+  end
+
   def test_the_bundles_stay
     bundles = %w[bundle bundle-compatibility newest newest-compatibility]
     [*bundles, RUBY_PLATFORM].each { |name| FileUtils.mkdir_p("#{@tree}/tmp/#{name}") }
