@@ -20,11 +20,12 @@ may_be_root() {
 
 # with_progress WHAT COMMAND...: prints WHAT after a second, then the last line of the command's output every five
 # seconds, and all of the output if the command fails.
-with_progress() {
-  local what=$1 output ticker status=0 shell=$BASHPID
+with_progress() (
+  what=$1 status=0 shell=$BASHPID output=$(mktemp)
+  trap 'rm -f "$output"' EXIT # also where a signal ends this
   shift
-  output=$(mktemp)
   {
+    trap - EXIT
     exec {nap}<> <(:) # read waits there, without a process that would outlive this one
     read -rt 1 -u "$nap" || echo "setup: $what" >&2
     while read -rt 5 -u "$nap" || kill -0 "$shell" 2>/dev/null; do
@@ -35,13 +36,15 @@ with_progress() {
   "$@" >"$output" 2>&1 || status=$?
   kill "$ticker" && wait "$ticker" 2>/dev/null || true
   [ $status = 0 ] || cat "$output" >&2
-  rm -f "$output"
-  return $status
-}
+  exit $status
+)
+
+# Debian asks it whether a package may start its daemon.
+policy=/usr/sbin/policy-rc.d
 
 # install_packages NAME...: those Debian packages that are missing, without starting a daemon.
 install_packages() {
-  local missing=() name policy=/usr/sbin/policy-rc.d ours= status=0
+  local missing=() name status=0
   command -v dpkg-query >/dev/null || return 0 # not Debian: a missing program is reported by its user
   for name in "$@"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
@@ -51,16 +54,17 @@ install_packages() {
     echo "setup: this takes root or sudo; have root run \`apt-get install ${missing[*]}\`, then run this again" >&2
     return 69
   fi
-  if [ ! -e "$policy" ]; then
-    ours=1
-    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
-    as_root chmod 755 "$policy"
-  fi
-  { with_progress "looking for packages" as_root apt-get -q -o Acquire::Check-Valid-Until=false update &&
-    with_progress "installing ${missing[*]}" \
-      as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}"
-  } || status=1
-  [ -z "$ours" ] || as_root rm -f "$policy"
+  (
+    flock 8 # dpkg-query's file: apt-get does not wait for another one, nor would that one's policy last
+    if [ ! -e "$policy" ]; then
+      trap 'as_root rm -f "$policy"' EXIT # also where a signal ends this: no package would ever start a daemon again
+      printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+      as_root chmod 755 "$policy"
+    fi
+    with_progress "looking for packages" as_root apt-get -q -o Acquire::Check-Valid-Until=false update 8<&- &&
+      with_progress "installing ${missing[*]}" \
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}" 8<&-
+  ) 8<"$(command -v dpkg-query)" || status=1
   if [ -d /run/systemd/system ]; then # nor may one start at the next boot because the tests needed its program
     for name in "${missing[@]}"; do
       case $name in

@@ -17,6 +17,14 @@ class SetupTest < Minitest::Test
     with_progress() { echo "$1"; touch #{MADE.map { |path| "$tree/#{path}" }.join(" ")}; }
     compile 3.1
   SH
+  INSTALL = <<~SH
+    set -eu
+    . #{ROOT}/script/setup.sh
+    policy=$tree/policy-rc.d
+    as_root() { "$@"; }
+    may_be_root() { true; }
+    install_packages first second
+  SH
 
   def setup
     @tree = Dir.mktmpdir
@@ -60,6 +68,29 @@ class SetupTest < Minitest::Test
     assert_equal [true], runs.map { |_, status| status.success? }.uniq
   end
 
+  # With what keeps daemons from starting, another package's never would.
+  def test_packages_that_are_not_installed_to_the_end_leave_nothing
+    %w[INT TERM HUP].each do |signal|
+      with_debian("touch $tree/began; exec sleep 60") do |environment|
+        pid = Process.spawn(environment, "bash", "-c", INSTALL, pgroup: true, out: File::NULL, err: File::NULL)
+        wait_until(what: "apt-get") { File.exist?("#{@tree}/began") }
+        assert_path_exists "#{@tree}/policy-rc.d"
+        Process.kill(signal, -pid)
+        refute_predicate Process.wait2(pid).last, :success?
+        wait_until(what: "no policy") { !File.exist?("#{@tree}/policy-rc.d") && Dir.empty?("#{@tree}/temporary") }
+        FileUtils.rm("#{@tree}/began")
+      end
+    end
+  end
+
+  def test_packages_are_installed_by_one_run_after_the_other
+    with_debian("[ -x $tree/policy-rc.d ] && mkdir $tree/lock && sleep 0.3 && rmdir $tree/lock") do |environment|
+      runs = Array.new(2) { Thread.new { Open3.capture2e(environment, "bash", "-c", INSTALL) } }.map(&:value)
+      runs.each { |out, status| assert_predicate status, :success?, out }
+      refute_path_exists "#{@tree}/policy-rc.d"
+    end
+  end
+
   def test_the_bundles_stay
     bundles = %w[bundle bundle-compatibility newest newest-compatibility]
     [*bundles, RUBY_PLATFORM].each { |name| FileUtils.mkdir_p("#{@tree}/tmp/#{name}") }
@@ -85,6 +116,17 @@ class SetupTest < Minitest::Test
   end
 
   private
+
+  # Yields the environment of a Debian without the packages, whose apt-get does this.
+  def with_debian(apt_get)
+    Dir.mktmpdir do |programs|
+      {"dpkg-query" => "exit 1", "apt-get" => apt_get}.each do |name, script|
+        File.write("#{programs}/#{name}", "#!/bin/sh\n#{script}\n", perm: 0o755)
+      end
+      FileUtils.mkdir_p("#{@tree}/temporary")
+      yield({"tree" => @tree, "PATH" => "#{programs}:#{ENV["PATH"]}", "TMPDIR" => "#{@tree}/temporary"})
+    end
+  end
 
   def write(path, time)
     path = File.join(@tree, path)
