@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "tempfile"
 require "support/loop_helpers"
 
 runs_on backends: :one
@@ -83,6 +84,18 @@ class LazyLoadingTest < Minitest::Test
       define_method("test_#{name.tr(" ", "_")}_does_not_interrupt_a_require_in_a_#{place.tr(" ", "_")}") do
         out = assert_child("#{LIBRARY}\np outcome { #{whole} }\nafter", gems: true)
         assert_includes ["#{error}\n#{WHOLE}", "#{error}\n#{NOT_BEGUN}"], out
+      end
+    end
+  end
+
+  # Nobody asked for TLS.
+  def test_an_openssl_that_may_not_do_what_it_does_as_it_loads
+    Tempfile.create("openssl.cnf") do |file|
+      file.write("openssl_conf = all\n[all]\nproviders = some\n[some]\nfips = fips\n[fips]\nactivate = 1\n")
+      file.close
+      %w[net/http heddle].permutation do |libraries|
+        code = "#{libraries.map { |name| "require #{name.inspect}\n" }.join}print Heddle.run { Net::HTTP.name }"
+        assert_equal "Net::HTTP", assert_child(code, env: {"OPENSSL_CONF" => file.path})
       end
     end
   end

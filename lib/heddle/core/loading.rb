@@ -20,8 +20,8 @@ module Heddle
 
       def load_openssl
         require "openssl"
-      rescue LoadError
-        nil # a Ruby without TLS
+      rescue LoadError, StandardError
+        nil # a Ruby without TLS, or an OpenSSL under FIPS, where that of Ruby 3.1 raises an error of its own
       end
     end
 
