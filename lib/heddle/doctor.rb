@@ -16,7 +16,10 @@ module Heddle
       Errno::ENOSYS => "the kernel or a container's filter is too old",
       Errno::ENOMEM => "the limit of locked memory, ulimit -l, is too low"
     }.freeze
-    private_constant :BACKENDS, :CAUSES
+    # In a checkout, `rake compile` alone would not look for the headers again.
+    MEND = ": install liburing's headers, 2.3 or newer, then run `gem pristine heddle`, or `bundle exec rake clean " \
+      "compile` in a checkout"
+    private_constant :BACKENDS, :CAUSES, :MEND
 
     # Runs a task, too.
     #
@@ -52,8 +55,7 @@ module Heddle
 
     def self.left_out
       (BACKENDS - Scheduler.backends - Scheduler.refused_backends.keys).map do |name|
-        mend = ": install liburing's headers, 2.3 or newer, then `gem pristine heddle`" if name == "uring"
-        "#{name}: not in this build#{mend}"
+        "#{name}: not in this build#{MEND if name == "uring" && RUBY_PLATFORM.include?("linux")}"
       end
     end
     private_class_method :left_out

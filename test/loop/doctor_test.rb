@@ -49,6 +49,18 @@ class DoctorTest < Minitest::Test
     assert_equal ["heddle: cannot load such file -- /none/heddle.so\n", 69], [said, status.exitstatus]
   end
 
+  # Other systems have neither.
+  def test_backends_that_are_not_in_the_build
+    left_out = 'def (Heddle::Scheduler).backends = ["poll"]; def (Heddle::Scheduler).refused_backends = {}'
+    {"x86_64-linux" => /^uring: not in this build: install .*`gem pristine heddle`, or .*rake clean compile`/,
+     "arm64-darwin24" => /^uring: not in this build$/}.each do |platform, line|
+      code = ASK.sub(";", "; #{left_out}; $VERBOSE = nil; RUBY_PLATFORM = #{platform.inspect};")
+      out = assert_child(code, env: {"HEDDLE_BACKEND" => nil})
+      assert_match(line, out)
+      assert_match(/^epoll: not in this build$/, out)
+    end
+  end
+
   def test_a_backend_that_the_kernel_refuses
     skip "this build has no io_uring" unless Heddle::Scheduler.backends.include?("uring")
     {Errno::EPERM => "security profile", Errno::ENOSYS => "too old"}.each do |error, cause|
