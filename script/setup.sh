@@ -9,6 +9,11 @@ ruby_version() {
   env -u RUBYOPT -u BUNDLE_GEMFILE ruby --disable=gems -e 'print RUBY_VERSION[/\A\d+\.\d+/]' 2>/dev/null || true
 }
 
+# The same, for a command that takes one.
+own_ruby() {
+  ruby_version | grep . || { echo "setup: there is no Ruby on PATH: install Ruby and a C compiler" >&2; return 69; }
+}
+
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }

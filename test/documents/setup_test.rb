@@ -100,6 +100,18 @@ class SetupTest < Minitest::Test
     assert_equal bundles, Dir.children("#{@tree}/tmp").sort
   end
 
+  # Where nothing can be installed because the machine is no Debian.
+  def test_a_machine_without_a_ruby_says_so
+    Dir.mktmpdir do |programs|
+      %w[bash dirname env grep].each { |name| File.symlink(`which #{name}`.chomp, "#{programs}/#{name}") }
+      [%w[bin/try], %w[bin/heddle --version], %w[bin/setup], %w[bin/test]].each do |command, *arguments|
+        said, status = Open3.capture2e({"PATH" => programs}, "#{ROOT}/#{command}", *arguments)
+        assert_equal ["setup: there is no Ruby on PATH: install Ruby and a C compiler\n", 69],
+          [said, status.exitstatus], command
+      end
+    end
+  end
+
   # ruby-install and rbenv keep previews beside releases.
   def test_the_newest_ruby_is_no_preview
     %w[9.9.0-preview2 9.9.0 9.9.0-rc1].each do |version|
