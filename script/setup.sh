@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Functions that bin/test, bin/try, bin/setup and script/with-ruby share. Source this with the working tree in $tree.
 
+export HOME=${HOME:-~} # that of this user, which cron and services leave out
 heddle_cache=${XDG_CACHE_HOME:-$HOME/.cache}/heddle
 
 # The version of the Ruby on PATH, such as "3.1"; nothing without a Ruby. Below `bundle exec` a Ruby would load a bundle

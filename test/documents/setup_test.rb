@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "etc"
 require "fileutils"
 require "open3"
 require "tmpdir"
@@ -110,6 +111,13 @@ class SetupTest < Minitest::Test
           [said, status.exitstatus], command
       end
     end
+  end
+
+  def test_the_home_is_known_without_a_variable
+    home = Etc.getpwuid.dir
+    said, = Open3.capture2e({"tree" => @tree, "HOME" => nil, "XDG_CACHE_HOME" => nil}, "bash", "-c",
+      "set -eu; . #{ROOT}/script/setup.sh; echo $heddle_cache; env | grep ^HOME=")
+    assert_equal "#{home}/.cache/heddle\nHOME=#{home}\n", said
   end
 
   # ruby-install and rbenv keep previews beside releases.
