@@ -10,10 +10,9 @@ LAYERS = [
   "wire/memcached", "wire/mysql", "wire/postgresql", "net_http", "memcached", "db", "db/mysql", "db/postgresql",
   "db/sqlite", "simulation"
 ].freeze
-# What a build that was killed has left of its probes is no source.
-FileUtils.rm_f(Dir["#{__dir__}/conftest.*"])
-# Files of different layers may have one name: each object has the path of its source.
-$srcs = LAYERS.flat_map { |layer| Dir.glob("#{layer}/*.c", base: __dir__) }.sort
+# Files of different layers may have one name: each object has the path of its source. What a build that was killed has
+# left of its probes is no source.
+$srcs = LAYERS.flat_map { |layer| Dir.glob("#{layer}/*.c", base: __dir__) }.sort - ["./conftest.c"]
 $objs = $srcs.map { |source| source.sub(/c\z/, $OBJEXT) }
 FileUtils.mkdir_p(LAYERS)
 $INCFLAGS << " -I$(srcdir)"

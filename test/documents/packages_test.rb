@@ -41,8 +41,10 @@ class PackagesTest < Minitest::Test
 
   # mkmf writes conftest.c beside extconf.rb where the gem is built in its own folder, as `gem install` does.
   def test_what_a_killed_build_leaves_is_compiled_into_no_other
-    %w[ext/heddle odbc/ext/heddle_odbc].each do |extension|
-      Dir.mktmpdir do |gem|
+    # mkmf itself finds no sources in a folder with such a name.
+    {"ext/heddle" => "gems[1]", "odbc/ext/heddle_odbc" => "gems"}.each do |extension, name|
+      Dir.mktmpdir do |place|
+        gem = File.join(place, name)
         supported = "lib/heddle/core/supported_ruby.rb"
         folder = File.join(gem, extension)
         [folder, File.dirname("#{gem}/#{supported}")].each { |path| FileUtils.mkdir_p(path) }
