@@ -3,9 +3,12 @@
 require "test_helper"
 require "fileutils"
 require "open3"
+require "rubygems/package"
+require "rubygems/user_interaction"
 require "tmpdir"
 require "yaml"
 require_relative "../../rakelib/context"
+require_relative "../../rakelib/native_gem"
 
 # The gems contain the files that the repository has for them.
 class PackagesTest < Minitest::Test
@@ -72,8 +75,8 @@ class PackagesTest < Minitest::Test
   def test_a_gem_without_code_for_this_ruby_says_so
     with_library do |folder|
       assert_includes error_in(folder), "heddle is not compiled for Ruby #{RUBY_VERSION}: " \
-        "`gem install heddle --platform ruby` compiles it for this system, as Bundler does after " \
-        "`bundle config set force_ruby_platform true`; that takes a C compiler (LoadError)"
+        "`gem uninstall -aIx heddle && gem install heddle --platform ruby` compiles it for this system, as Bundler " \
+        "does after `bundle config set force_ruby_platform true`; that takes a C compiler (LoadError)"
     end
   end
 
@@ -81,8 +84,29 @@ class PackagesTest < Minitest::Test
     with_library do |folder|
       FileUtils.mkdir_p("#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}")
       File.write("#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle.so", "code of another machine")
-      assert_match(/compiled code does not load in Ruby #{RUBY_VERSION} on \S+ \(.*heddle\.so.*\): `gem install/o,
+      assert_match(/compiled code does not load in Ruby #{RUBY_VERSION} on \S+ \(.*heddle\.so.*\): `gem uninstall/o,
         error_in(folder))
+    end
+  end
+
+  # Of two gems of one version, RubyGems takes that with compiled code, also where its code is of no use.
+  def test_what_it_says_mends_it
+    skip "this RubyGems takes the source gem" unless NativeGem::RUBYGEMS.satisfied_by?(Gem.rubygems_version)
+    with_library do |folder|
+      build_gem(folder, Gem::Platform.local.to_s)
+      gems = "#{folder}/gems"
+      File.write("#{folder}/gemrc", "install: --local --no-document\n")
+      environment = ENV.keys.grep(/\A(?:BUNDLER?_|RUBY(?:OPT|LIB)\z)/).to_h { |name| [name, nil] }
+        .merge("GEM_HOME" => gems, "GEM_PATH" => gems, "GEMRC" => "#{folder}/gemrc")
+      try = ->(command) { Open3.capture2e(environment, "sh", "-c", command, chdir: folder) }
+      said, status = try.call("gem install heddle && ruby -e 'require \"heddle\"'")
+      refute_predicate status, :success?, said
+      FileUtils.rm(Dir["#{folder}/*.gem"])
+      File.write("#{folder}/lib/heddle.rb", "puts 'compiled here'")
+      build_gem(folder, "ruby")
+      said, status = try.call("#{said[/`(gem .*?)`/m, 1]} && ruby -e 'require \"heddle\"'")
+      assert_predicate status, :success?, said
+      assert_equal "compiled here", said.lines(chomp: true).last
     end
   end
 
@@ -118,6 +142,15 @@ class PackagesTest < Minitest::Test
       sources.each { |path| FileUtils.cp(File.join(ROOT, path), File.join(folder, path)) }
       yield folder
     end
+  end
+
+  def build_gem(folder, platform)
+    spec = Gem::Specification.new("heddle", "0.1.0") do |gem|
+      gem.platform = platform
+      gem.summary = gem.author = "heddle"
+      gem.files = Dir.glob("lib/**/*.rb", base: folder)
+    end
+    Gem::DefaultUserInteraction.use_ui(Gem::SilentUI.new) { Dir.chdir(folder) { Gem::Package.build(spec, true) } }
   end
 
   def error_in(folder)

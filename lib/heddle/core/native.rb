@@ -52,9 +52,10 @@ module Heddle
     private_class_method :missing
 
     def self.mend(gem, sources, needs, library)
-      unless File.exist?(sources)
-        return "#{"it needs #{library}; " if library}`gem install #{gem} --platform ruby` compiles it for this " \
-          "system, as Bundler does after `bundle config set force_ruby_platform true`; that takes a C compiler"
+      unless File.exist?(sources) # RubyGems would go on to prefer this gem to the source gem
+        return "#{"it needs #{library}; " if library}`gem uninstall -aIx #{gem} && gem install #{gem} --platform " \
+          "ruby` compiles it for this system, as Bundler does after `bundle config set force_ruby_platform true`; " \
+          "that takes a C compiler"
       end
 
       "#{"#{needs}, then " if needs}with this Ruby, run `bundle exec rake compile` in a checkout, " \
