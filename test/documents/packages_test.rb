@@ -89,6 +89,18 @@ class PackagesTest < Minitest::Test
     end
   end
 
+  def test_compiled_code_of_another_user_says_so
+    launcher = Process.uid.zero? ? %w[setpriv --reuid 65534 --clear-groups] : []
+    skip "nobody else may run this Ruby" unless system(*launcher, RbConfig.ruby, "--version", out: File::NULL)
+    with_library do |folder|
+      File.chmod(0o755, folder)
+      file = "#{folder}/lib/heddle/#{RUBY_VERSION[/\A\d+\.\d+/]}/heddle.so"
+      FileUtils.mkdir_p(File.dirname(file))
+      File.write(file, "", perm: 0)
+      assert_includes error_in(folder, launcher), "this user may not read #{file}: chmod a+r mends it (LoadError)"
+    end
+  end
+
   # Of two gems of one version, RubyGems takes that with compiled code, also where its code is of no use.
   def test_what_it_says_mends_it
     skip "this RubyGems takes the source gem" unless NativeGem::RUBYGEMS.satisfied_by?(Gem.rubygems_version)
@@ -153,8 +165,8 @@ class PackagesTest < Minitest::Test
     Gem::DefaultUserInteraction.use_ui(Gem::SilentUI.new) { Dir.chdir(folder) { Gem::Package.build(spec, true) } }
   end
 
-  def error_in(folder)
-    command = [RbConfig.ruby, "--disable=gems", "-I#{folder}/lib", "-e", "require 'heddle'"]
+  def error_in(folder, launcher = [])
+    command = [*launcher, RbConfig.ruby, "--disable=gems", "-I#{folder}/lib", "-e", "require 'heddle'"]
     said, status = Open3.capture2e({"RUBYOPT" => nil, "RUBYLIB" => nil, "HEDDLE_NATIVE_DIR" => nil}, *command)
     refute_predicate status, :success?
     said

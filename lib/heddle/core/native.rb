@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "rbconfig"
 require_relative "supported_ruby"
 
 module Heddle
@@ -46,6 +47,10 @@ module Heddle
         return "'s compiled code does not load in Ruby #{RUBY_VERSION} on #{RUBY_PLATFORM}" \
           "#{" with LD_LIBRARY_PATH=#{libraries}" if libraries} (#{error.message.strip})"
       end
+
+      unreadable = $LOAD_PATH.map { |folder| "#{folder}/#{feature}.#{RbConfig::CONFIG["DLEXT"]}" }
+        .find { |path| File.exist?(path) } # which Ruby skips
+      raise LoadError, "this user may not read #{unreadable}: chmod a+r mends it", cause: nil if unreadable
 
       others.empty? ? " is not compiled for Ruby #{RUBY_VERSION}" : missing(*others)
     end
