@@ -67,7 +67,13 @@ class ReleaseCheck
 
   def uncommitted = git("status", "--porcelain").empty? ? [] : ["git: uncommitted changes"]
 
-  def git(*arguments) = IO.popen(["git", *arguments], chdir: @root, &:read)
+  # Where git refuses the folder, nothing would be uncommitted. 1: `git grep` finds nothing.
+  def git(*arguments)
+    said = IO.popen(["git", *arguments], chdir: @root, &:read)
+    raise "git #{arguments.first} failed in #{@root}" unless $?.exitstatus&.<=(1)
+
+    said
+  end
 
   def read(file) = File.read(File.join(@root, file))
 end

@@ -69,7 +69,8 @@ install_packages() {
     fi
     with_progress "looking for packages" as_root apt-get -q -o Acquire::Check-Valid-Until=false update 8<&- &&
       with_progress "installing ${missing[*]}" \
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${missing[@]}" 8<&-
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+        --no-install-recommends install "${missing[@]}" 8<&-
   ) 8<"$(command -v dpkg-query)" || status=1
   if [ -d /run/systemd/system ]; then # nor may one start at the next boot because the tests needed its program
     for name in "${missing[@]}"; do

@@ -34,6 +34,15 @@ class ReleaseCheckTest < Minitest::Test
     assert_empty check.problems_of_tag(trusted: "main")
   end
 
+  # Then nothing would be uncommitted.
+  def test_a_folder_that_git_refuses
+    tree
+    ENV["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    assert_match(/\Agit \S+ failed in /, assert_raises(RuntimeError) { capture_subprocess_io { check.problems } }.message)
+  ensure
+    ENV.delete("GIT_TEST_ASSUME_DIFFERENT_OWNER")
+  end
+
   def test_trees_that_are_not_ready
     {
       {"CHANGELOG.md" => "## 1.2.3\n"} => /## 1\.2\.3 - YYYY/,
