@@ -13,19 +13,19 @@ class InterruptsAtTheEndTest < Minitest::Test
 
   class Interrupted < StandardError; end
 
-  # Interrupts once, at the first call of each method in turn that a run makes, as an interrupt would.
-  def interrupt_at(method_id)
-    interrupted = false
+  # Interrupts the first calls of a method, as an interrupt would.
+  def interrupt_at(method_id, times)
+    interrupted = 0
     thread = Thread.current
     trace = TracePoint.new(:c_call, :call) do |point|
-      next if interrupted || Thread.current != thread || point.method_id != method_id
+      next if interrupted == times || Thread.current != thread || point.method_id != method_id
 
-      interrupted = true
+      interrupted += 1
       raise Interrupted, "at #{method_id}"
     end
     trace.enable { yield }
   ensure
-    assert interrupted, "#{method_id} was never called"
+    assert_operator interrupted, :>, 0, "#{method_id} was never called"
   end
 
   def assert_runs_go_on
@@ -34,12 +34,15 @@ class InterruptsAtTheEndTest < Minitest::Test
     assert_nil Fiber.scheduler
   end
 
-  def test_an_interrupt_at_the_close_of_the_scheduler
+  # Ruby 3.1 calls it again and again; signals may come as fast.
+  def test_interrupts_at_the_close_of_the_scheduler
     closing = %i[scheduler_close close]
     in_thread do
       called = closing.find { |name| called?(name) { Heddle.run {} } }
-      assert_raises(Interrupted) { interrupt_at(called) { Heddle.run {} } }
-      assert_runs_go_on
+      [1, 9].each do |times|
+        assert_raises(Interrupted) { interrupt_at(called, times) { Heddle.run {} } }
+        assert_runs_go_on
+      end
     end
   end
 
