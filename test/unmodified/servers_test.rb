@@ -91,6 +91,24 @@ class ServersTest < Minitest::Test
     assert Dir.exist?(memcached.dir)
   end
 
+  def test_a_sweep_while_a_server_starts
+    others = Dir["#{Dir.tmpdir}/heddle-server-*/claim"] << memcached.dir + "/claim"
+    sweep = "require #{SUPPORT.dump}; Servers::Server.sweep"
+    swept = false
+    trace = TracePoint.new(:c_call) do |call| # the folder is there, and not claimed yet
+      next if swept || call.method_id != :flock || others.include?(call.self.path)
+
+      swept = true
+      assert system(RbConfig.ruby, "-e", sweep)
+    end
+    server = Servers::Memcached.new
+    trace.enable(target_thread: Thread.current) { server.start }
+    assert swept
+    assert Dir.exist?(server.dir)
+  ensure
+    server&.stop
+  end
+
   def test_servers_end_with_a_process_that_exits
     assert_ends_with_its_process("exit 1")
   end

@@ -133,9 +133,7 @@ module Heddle
           @owner = Process.pid
           @ended = false
           Server.sweep
-          @dir = Dir.mktmpdir("heddle-server-#{name.downcase}-")
-          @claim = File.open(File.join(dir, CLAIM), File::RDWR | File::CREAT)
-          @claim.flock(File::LOCK_EX)
+          make_dir
           @port = Servers.free_port
           give(dir)
           prepare
@@ -147,6 +145,15 @@ module Heddle
           discard if dir
           @pid = nil
           raise
+        end
+
+        # Another process may sweep at any moment: the folder has its name when it is claimed.
+        def make_dir
+          unclaimed = Dir.mktmpdir("heddle-unclaimed-")
+          @claim = File.open(File.join(unclaimed, CLAIM), File::RDWR | File::CREAT)
+          @claim.flock(File::LOCK_EX)
+          @dir = unclaimed.sub("heddle-unclaimed-", "heddle-server-#{name.downcase}-")
+          File.rename(unclaimed, dir)
         end
 
         def discard
