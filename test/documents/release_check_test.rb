@@ -38,7 +38,8 @@ class ReleaseCheckTest < Minitest::Test
   def test_a_folder_that_git_refuses
     tree
     ENV["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
-    assert_match(/\Agit \S+ failed in /, assert_raises(RuntimeError) { capture_subprocess_io { check.problems } }.message)
+    error = assert_raises(RuntimeError) { capture_subprocess_io { check.problems } }
+    assert_match(/\Agit \S+ failed in /, error.message)
   ensure
     ENV.delete("GIT_TEST_ASSUME_DIFFERENT_OWNER")
   end

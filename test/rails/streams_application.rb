@@ -9,7 +9,8 @@ class StreamsApplication < RailsApplication::OnFibers
     "config/environment.rb" => RailsApplication.environment
       .sub('require "heddle"', %(require "heddle/rails"; require "heddle/rack/deadline"))
       .sub("config.eager_load", <<-RUBY.chomp),
-        config.middleware.use Heddle::Rack::Deadline, 0.5, except: ->(env) { !env["PATH_INFO"].start_with?("/streams/") }
+        others = ->(env) { !env["PATH_INFO"].start_with?("/streams/") }
+        config.middleware.use Heddle::Rack::Deadline, 0.5, except: others
         config.eager_load
       RUBY
     "config/routes.rb" => <<~RUBY,
