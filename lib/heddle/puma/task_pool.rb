@@ -43,6 +43,7 @@ module Heddle
       def initialize(name, options = {}, **rest, &block)
         PumaSupport.check_isolation
         @loops = []
+        @ends = 0 # of requests
         @passed = 0 # when a loop last gave the GVL away
         @seen = {}.compare_by_identity # by {#interrupt_computing}
         @clients = {}.compare_by_identity # by the task that serves them
@@ -70,8 +71,8 @@ module Heddle
         self
       end
 
-      # Called by the thread that accepts connections, while another process may be idle: waits while this one computes,
-      # and longer if no loop begins the request before.
+      # Called by the thread that accepts connections, while another process may be idle. As Puma 6 does, waits for the
+      # end of a request if this process computes or has no room. Waits longer if no loop begins the request before.
       #
       # @param seconds [Numeric, nil] the most to wait in the former case
       def wait_for_less_busy_worker(seconds)
@@ -79,7 +80,8 @@ module Heddle
 
         start = Clock.now
         with_mutex do
-          while !@shutdown && (@waiting > 0 || busy?)
+          ends = @ends
+          while !@shutdown && (@waiting > 0 || (ends == @ends && busy?))
             left = start + ((@waiting > 0) ? [STUCK, seconds].max : seconds) - Clock.now
             break if left <= 0
 
@@ -237,6 +239,7 @@ module Heddle
       # Called at the end of a task, whose place another request takes, in a task of its own.
       def ended(served)
         with_mutex do
+          @ends += 1
           @out_of_band_pending = true if served
           if @todo.size > @waiting
             @waiting += 1
