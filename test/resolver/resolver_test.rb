@@ -61,7 +61,8 @@ class ResolverTest < Minitest::Test
     lines = out.lines(chomp: true)
     assert_operator lines[0].to_i, :<, 40, "too many threads"
     assert_equal ["[:cancelled]", "0"], lines[1..]
-    assert_operator questions.uniq.size, :<=, 64
+    # On a slow machine the C library may have begun to repeat them, with what resolv.conf has it add.
+    assert_operator questions.map { |question| question[/\A\S+ silent-\d+/] }.uniq.size, :<=, 64
   end
 
   def test_idle_threads_of_the_resolver_end
