@@ -102,9 +102,9 @@ module Heddle
         # Also behind an exception that arrives after the block was accepted; and again, since it may interrupt
         # meanwhile.
         begin
-          wake_a_worker unless @queue.empty?
+          wake_workers unless @queue.empty?
         ensure
-          wake_a_worker unless @queue.empty?
+          wake_workers unless @queue.empty?
         end
       end
       accepted || refuse(block, arguments)
@@ -269,7 +269,7 @@ module Heddle
     def thread_ended(worker)
       @lock.synchronize do
         remove(worker)
-        start_worker if @state != :shutdown && @workers.empty? && !@queue.empty?
+        start_worker if @state != :shutdown && @workers.size < @threads && !@queue.empty?
       end
     rescue ThreadError
       nil # the process ends, and no thread starts any more
@@ -337,10 +337,10 @@ module Heddle
       @ended.advance
     end
 
-    # A worker that is full takes from the queue when one of its tasks ends.
-    def wake_a_worker
-      worker = (@threads == 1) ? @workers.first : @workers.select(&:room?).min_by(&:running)
-      worker.wake if worker&.room?
+    # The one that comes first takes the block: any of them may compute, however little it runs. A worker that is full
+    # takes from the queue when one of its tasks ends.
+    def wake_workers
+      @workers.dup.each { |worker| worker.wake if worker.room? } # other threads start and end some meanwhile
     end
 
     def stop

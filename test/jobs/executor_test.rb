@@ -348,6 +348,43 @@ class ExecutorTest < Minitest::Test
     assert ended
   end
 
+  # The other thread is full, with a block that waits for the one in the queue.
+  def test_one_of_its_threads_is_killed
+    executor = make(2, threads: 2)
+    running, gate, waiting = Array.new(3) { Thread::Queue.new }
+    executor.post do
+      running << :first
+      gate.pop
+      Thread.exit
+    end
+    assert_equal :first, running.pop
+    other = Concurrent::Promises.future_on(executor) do
+      running << :other
+      waiting.pop
+    end
+    assert_equal :other, running.pop
+    executor.post { waiting << :ran }
+    gate << true
+    assert_equal :ran, other.value!(stretched(5))
+  end
+
+  # It runs fewer blocks than the other thread, but one of them keeps it from its loop.
+  def test_a_block_does_not_wait_for_a_thread_that_is_blocked
+    executor = make(10, threads: 2)
+    running = Thread::Queue.new
+    reader, writer = IO.pipe
+    executor.post do
+      running << Thread.current
+      Fiber.new(blocking: true) { reader.read(1) }.resume
+    end
+    blocked = running.pop
+    2.times { executor.post { sleep if running << Thread.current } }
+    2.times { refute_same blocked, running.pop }
+    refute_same blocked, Concurrent::Promises.future_on(executor) { Thread.current }.value(stretched(5)) || blocked
+  ensure
+    writer&.close
+  end
+
   def test_its_thread_is_interrupted_before_its_first_line
     %i[kill raise].each do |interrupt|
       executor = make(1, name: "#{interrupt} at once")
