@@ -52,6 +52,22 @@ class OffloadTest < Minitest::Test
     assert_three_at_once
   end
 
+  # The first two blocks wait for the last one.
+  def test_blocks_in_the_queue_begin_when_the_limit_is_raised
+    before, Heddle::Offload.threads = Heddle::Offload.threads, 1
+    gate = Thread::Queue.new
+    Heddle.run do
+      waiting = Array.new(2) { Heddle.spawn { Heddle.offload { gate.pop } } }
+      last = Heddle.spawn { Heddle.offload { 2.times { gate << :last } } }
+      wait_until(what: "the first block") { gate.num_waiting == 1 }
+      Heddle::Offload.threads = 3
+      assert_equal %i[last last], Heddle.deadline(stretched(5)) { waiting.map(&:value) }
+      last.value
+    end
+  ensure
+    Heddle::Offload.threads = before
+  end
+
   def test_idle_threads_keep_to_a_limit_that_is_lowered
     gate = Thread::Queue.new
     Heddle.run do

@@ -34,9 +34,11 @@ module Heddle
 
     # @param count [Integer] the most threads from now on
     def limit=(count)
+      check_process
       @lock.synchronize do
         @limit = count
         @offered.broadcast # the idle ones end
+        [@queue.size - @idle, @limit - @threads].min.times { start_thread }
       end
     end
 
@@ -60,9 +62,7 @@ module Heddle
     # @return [Object] the work's value
     # @raise [Exception] the work's error
     def run(work, grace: nil, interrupt: nil)
-      unless @forks == Heddle.forks # a child of fork has none of the threads
-        RESETTING.synchronize { reset unless @forks == Heddle.forks }
-      end
+      check_process
       job = Job.new(work, interrupt)
       begin
         submit(job)
@@ -77,6 +77,13 @@ module Heddle
     end
 
     private
+
+    # A child of fork has none of the threads.
+    def check_process
+      return if @forks == Heddle.forks
+
+      RESETTING.synchronize { reset unless @forks == Heddle.forks }
+    end
 
     def reset
       @lock = Thread::Mutex.new
