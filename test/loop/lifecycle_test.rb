@@ -96,6 +96,32 @@ class LifecycleTest < Minitest::Test
     "net_http" => "Heddle::NetHTTP.enabled? || raise"
   }.freeze
 
+  # The task refuses to end, and its run gives it up.
+  def test_other_threads_wait_for_a_task_that_never_ends
+    pool = Heddle::FiberPool.new(1)
+    waiters = []
+    warning = stderr_of do
+      Heddle.run(grace: 0.01) do
+        task = pool.spawn do
+          sleep
+        rescue Heddle::Cancellation
+          retry
+        end
+        waiters = [-> { task.value }, -> { task.wait }, -> { pool.wait }].map { |wait| in_background(&wait) }
+        wait_until(what: "the waits") { waiters.all?(&:stop?) }
+        raise IndexError
+      end
+    rescue IndexError
+      nil
+    end
+    assert_match(/refuses to end/, warning)
+    waiters.first(2).each do |waiter|
+      assert_raises(Heddle::SchedulerClosed) { waiter.join(stretched(5)) || flunk("it waits for ever") }
+    end
+    assert waiters.last.join(stretched(5)), "it waits for ever"
+    assert_equal 0, pool.statistics[:running]
+  end
+
   def test_every_part_can_be_required_alone
     program = <<~RUBY
       #{ALONE}.each do |part, use|

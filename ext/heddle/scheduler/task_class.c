@@ -24,6 +24,16 @@ static bool waits_for_a_run(const struct task *task)
     return task->status == TASK_QUEUED && !task->owner.loop && rb_respond_to(task->scheduler, id_run_queue);
 }
 
+static void check_that_it_can_end(const struct task *task)
+{
+    const struct loop *loop = task->owner.loop;
+    if (loop && (loop->closed || loop->fork_count != fork_count()))
+        rb_raise(heddle_eSchedulerClosed,
+                 "%" PRIsVALUE
+                 " cannot end in this process: its scheduler was closed, or belongs to the parent process",
+                 task->owner.self);
+}
+
 // Waits until the task has ended; returns false if the deadline comes first.
 static bool wait_for_end(struct task *task, deadline_t deadline)
 {
@@ -31,15 +41,12 @@ static bool wait_for_end(struct task *task, deadline_t deadline)
     if (task_runs(task) && task == task_current()) {
         rb_raise(rb_eThreadError, "%" PRIsVALUE " cannot wait for its own end", task->owner.self);
     }
-    if (!task_ended(task) && task->owner.loop &&
-        (task->owner.loop->closed || task->owner.loop->fork_count != fork_count()))
-        rb_raise(heddle_eSchedulerClosed,
-                 "%" PRIsVALUE
-                 " cannot end in this process: its scheduler was closed, or belongs to the parent process",
-                 task->owner.self);
-    while (!task_ended(task) && (deadline == DEADLINE_NEVER || deadline_now() < deadline))
+    while (!task_ended(task)) {
+        check_that_it_can_end(task);
+        if (deadline != DEADLINE_NEVER && deadline_now() >= deadline) return false;
         join_wait(task->owner.self, &task->waiters, deadline);
-    return task_ended(task);
+    }
+    return true;
 }
 
 /*

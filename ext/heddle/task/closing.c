@@ -2,7 +2,10 @@
 
 #include "loop/park.h"
 #include "os/fork.h"
+#include "protect.h"
 #include "task/cancel.h"
+#include "task/join.h"
+#include "task/task_end.h"
 #include "task/task_loop.h"
 #include "task/task_run.h"
 
@@ -55,9 +58,33 @@ static VALUE drain_and_cancel(VALUE argument)
     return rb_ensure(drain, argument, cancel_rest, argument);
 }
 
+static VALUE call_on_end(VALUE task)
+{
+    task_successor(task_of(task));
+    return Qnil;
+}
+
+// Other threads may wait for the end of tasks that were given up, or of their pools. None of these ends any more.
+static void tell_waiters(VALUE scheduler)
+{
+    int state = 0;
+    VALUE tasks = tasks_given_up(scheduler);
+    for (long i = 0; i < RARRAY_LEN(tasks); i++) {
+        struct task *task = task_of(RARRAY_AREF(tasks, i));
+        if (task_ended(task)) continue;
+        join_wake_all(task->owner.self, task->waiters, &state);
+        protect_next(call_on_end, task->owner.self, &state);
+    }
+    if (state) rb_jump_tag(state);
+}
+
 static VALUE closing_finish(VALUE argument)
 {
-    loop_close(loop_of(((struct closing *)argument)->scheduler));
+    VALUE scheduler = ((struct closing *)argument)->scheduler;
+    struct loop *loop = loop_of(scheduler);
+    bool own = loop->fork_count == fork_count();
+    loop_close(loop);
+    if (own) tell_waiters(scheduler);
     return Qnil;
 }
 

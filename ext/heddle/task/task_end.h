@@ -43,6 +43,9 @@ void task_withdraw(struct task *task, VALUE exception);
 // Nobody waits for the task any longer, and its code does not run to its end.
 void task_abandon(struct task *task);
 
+// An Array of the abandoned tasks of that scheduler.
+VALUE tasks_given_up(VALUE scheduler);
+
 // Kills the task of this fiber: cancels it so that no `rescue` stops the cancellation, and runs a waiting fiber at
 // once. False if the fiber belongs to no task.
 bool task_kill(struct loop *loop, VALUE fiber);
