@@ -104,6 +104,18 @@ class PumaPoolTest < Minitest::Test
     assert_equal [:before_thread_start] * 2 + [:before_thread_exit] * 2, hooks
   end
 
+  def test_a_watch_for_stalls_ends_with_its_thread
+    with_pool(heddle_stall: 0.02) do |pool|
+      threads = Thread::Queue.new
+      pool << -> { sleep if threads << Thread.current }
+      threads.pop.kill
+      pool << -> { threads << Thread.current }
+      threads.pop
+      wait_until(what: "the end of the first watch") { watches == 1 }
+    end
+    wait_until(what: "the end of the second watch") { watches == 0 }
+  end
+
   def test_an_error_ends_no_other_work
     done = Thread::Queue.new
     _, err = capture_io do
@@ -146,6 +158,8 @@ class PumaPoolTest < Minitest::Test
   end
 
   private
+
+  def watches = Thread.list.count { |thread| thread.name == "heddle stall watch" }
 
   def compute(seconds)
     finish = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + seconds

@@ -19,6 +19,8 @@ module Heddle
       #   runs on its fiber
       def self.computing?(task) = task.status == :running && task.waits_for.nil?
 
+      # Ends when the scheduler closes.
+      #
       # @param scheduler [Scheduler] whose tasks to watch
       # @param thread [Thread] the thread of that scheduler
       # @param seconds [Numeric] how long a task may run
@@ -31,7 +33,8 @@ module Heddle
         @seconds = seconds
         @report = report
         @stopped = false
-        @thread = Thread.new { watch }.tap { |watcher| watcher.name = "heddle stall watch" }
+        @thread = Thread.new { Heddle.background_thread { watch } }
+        @thread.name = "heddle stall watch"
       end
 
       # @return [void]
@@ -45,14 +48,8 @@ module Heddle
       private
 
       def watch
-        Heddle.background_thread { look }
-      rescue SchedulerClosed
-        nil
-      end
-
-      def look
         state = since = nil
-        until @stopped
+        until @stopped || @scheduler.closed?
           sleep @seconds.fdiv(SAMPLES)
           state, since, reported = signs, Clock.now, false if state != signs || idle?
           next if reported || Clock.now - since < @seconds

@@ -303,8 +303,6 @@ module Heddle
           now = [task, *loop.scheduler.statistics.values_at(*Jobs::StallWatch::SIGNS_OF_LIFE)]
           interrupt_now(loop.thread, task) if now == @seen[loop]
           @seen[loop] = now
-        rescue SchedulerClosed
-          next
         end
       end
 

@@ -209,8 +209,6 @@ module Heddle
           processor ? processor.raise_interruption(@thread) : SubTasks.interrupt(task, @thread)
         end
         @seen = seen
-      rescue SchedulerClosed
-        nil
       end
 
       # @return [FiberProcessor, nil] the one whose job, or whose job's task, the thread runs now
