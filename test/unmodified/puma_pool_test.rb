@@ -116,6 +116,23 @@ class PumaPoolTest < Minitest::Test
     wait_until(what: "the end of the second watch") { watches == 0 }
   end
 
+  def test_a_log_that_fails_does_not_end_the_watch_for_stalls
+    reports = Thread::Queue.new
+    log = Object.new
+    log.define_singleton_method(:log) { |line| reports << line && raise(IOError, "closed stream") }
+    said = stderr_of do
+      with_pool(heddle_stall: 0.02, log_writer: log) do |pool|
+        2.times do
+          stop = false
+          pool << -> { nil until stop }
+          wait_until(what: "a report") { reports.pop(true) rescue nil } # rubocop:disable Style/RescueModifier
+          stop = true
+        end
+      end
+    end
+    assert_match(/a stall of .* s could not be reported: closed stream \(IOError\)/, said)
+  end
+
   def test_an_error_ends_no_other_work
     done = Thread::Queue.new
     _, err = capture_io do

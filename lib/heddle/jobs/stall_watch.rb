@@ -54,9 +54,16 @@ module Heddle
           state, since, reported = signs, Clock.now, false if state != signs || idle?
           next if reported || Clock.now - since < @seconds
 
-          @report.call(Clock.now - since, @watched.backtrace || [])
+          report(Clock.now - since)
           reported = true
         end
+      end
+
+      # An error of the program's own log must not end the watch.
+      def report(seconds)
+        @report.call(seconds, @watched.backtrace || [])
+      rescue => error
+        warn "heddle: a stall of #{seconds.round(1)} s could not be reported: #{error.message} (#{error.class})"
       end
 
       # Whether no task runs: the loop waits in the kernel.
