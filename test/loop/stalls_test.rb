@@ -277,6 +277,27 @@ class StallsTest < Minitest::Test
     assert_match(/compute/, output)
   end
 
+  def test_nothing_ends_the_sleeps_of_the_block
+    begun = Thread::Queue.new
+    awake = false
+    @watch = Heddle.watch_stalls(LIMIT) do
+      next if awake
+
+      begun << Thread.current
+      sleep
+      awake = true
+    end
+    Heddle.run { compute(0.1) }
+    reporter = pop(begun)
+    wait_until(what: "the block's sleep") { reporter.stop? }
+    Heddle.run { compute(0.1) }
+    Heddle::StallWatch.settle(0.05)
+    refute awake
+  ensure
+    @watch&.stop
+    wait_until(what: "the end of the block") { awake || (reporter&.wakeup && false) }
+  end
+
   def test_a_fork_while_a_report_is_made
     @watch = watch
     Heddle.run { compute(0.1) }

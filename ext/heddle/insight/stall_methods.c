@@ -62,6 +62,20 @@ static VALUE wait_for_stall(VALUE klass, VALUE seconds)
     return Qnil;
 }
 
+/*
+ * call-seq: StallWatch.wake -> nil
+ *
+ * Ends that wait.
+ *
+ * @api private
+ */
+static VALUE wake(VALUE klass)
+{
+    (void)klass;
+    stall_wake();
+    return Qnil;
+}
+
 static VALUE seconds_of(int64_t nanoseconds)
 {
     return nanoseconds < 0 ? Qnil : DBL2NUM((double)nanoseconds / 1e9);
@@ -164,6 +178,7 @@ void Init_heddle_stalls(void)
     rb_define_singleton_method(cStallWatch, "watch_loop", watch_loop, 2);
     rb_define_singleton_method(cStallWatch, "signal", signal_name, 0);
     rb_define_singleton_method(cStallWatch, "wait", wait_for_stall, 1);
+    rb_define_singleton_method(cStallWatch, "wake", wake, 0);
     rb_define_singleton_method(cStallWatch, "take", take, 0);
     rb_define_singleton_method(cStallWatch, "lost", lost, 0);
 }

@@ -238,18 +238,37 @@ static struct stall *stall_new(void)
 static void stall_add(void)
 {
     count++;
-    if (reporter) rb_thread_wakeup_alive(reporter);
+    stall_wake();
+}
+
+static VALUE sleep_for(VALUE argument)
+{
+    int64_t span = *(const int64_t *)argument;
+    if (span == DEADLINE_NEVER) {
+        rb_thread_sleep_deadly(); // Ruby is still to find deadlocks
+    } else {
+        rb_thread_wait_for((struct timeval){.tv_sec = span / 1000000000, .tv_usec = span % 1000000000 / 1000});
+    }
+    return Qnil;
+}
+
+// The sleeps of a program's block, which takes the reports in this thread, are its own.
+static VALUE sleeps_no_longer(VALUE thread)
+{
+    if (reporter == thread) reporter = 0;
+    return Qnil;
 }
 
 void stall_wait(int64_t span)
 {
     if (count) return;
     reporter = rb_thread_current();
-    if (span == DEADLINE_NEVER) {
-        rb_thread_sleep_deadly(); // Ruby is still to find deadlocks
-    } else {
-        rb_thread_wait_for((struct timeval){.tv_sec = span / 1000000000, .tv_usec = span % 1000000000 / 1000});
-    }
+    rb_ensure(sleep_for, (VALUE)&span, sleeps_no_longer, reporter);
+}
+
+void stall_wake(void)
+{
+    if (reporter) rb_thread_wakeup_alive(reporter);
 }
 
 static void add_waiter(struct stall *stall, const struct loop_wait *wait, int64_t length)

@@ -54,6 +54,9 @@ void stall_take(void);
 // Waits for so many nanoseconds until there is a stall. One thread at a time. May return earlier. Raises interrupts.
 void stall_wait(int64_t span);
 
+// Ends that wait, if a thread is in it.
+void stall_wake(void);
+
 // How many were lost, because too many came before one was taken.
 uint64_t stalls_lost(void);
 

@@ -17,7 +17,7 @@ module Heddle
     @told = 0 # of those that were lost
 
     class << self
-      private :limit=, :watch_loop, :wait, :take, :lost
+      private :limit=, :watch_loop, :wait, :wake, :take, :lost
 
       # @api private
       def add(watch)
@@ -45,13 +45,10 @@ module Heddle
       def settle(seconds)
         passes = @passes + 2
         limit = Clock.now + seconds
-        @reporter&.wakeup if @reporter&.alive?
         while @reporter&.alive? && @reporter != Thread.current && @passes < passes && Clock.now < limit
-          @reporter.wakeup
+          wake
           sleep(0.002)
         end
-      rescue ThreadError
-        nil # the thread has just ended
       end
 
       # Stalls at the end of a program are reported, too. Then nothing looks at stacks any more.
