@@ -212,8 +212,7 @@ module Heddle
         next if (running = self.running) >= @max_length || @queue.empty?
 
         @largest = running + 1 if running >= @largest
-        worker.took
-        @queue.shift
+        worker.took(@queue.shift)
       end
     end
 

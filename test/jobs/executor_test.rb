@@ -396,6 +396,22 @@ class ExecutorTest < Minitest::Test
     end
   end
 
+  # What has not begun runs on another thread.
+  def test_its_thread_is_killed_at_every_moment_between_the_queue_and_the_block
+    moment = 0
+    loop do
+      executor = make(1, name: "killed")
+      where = nil
+      ran = killed_at(moment += 1, ->(place) { where = place }) do
+        Concurrent::Promises.future_on(executor) { :ran }.value!(stretched(5))
+      end
+      assert_equal :ran, ran, "killed #{where}"
+      wait_until(what: "the end of the block") { executor.length.zero? }
+      break unless where
+    end
+    assert_operator moment, :>, 10
+  end
+
   # Its thread ends, as without memory, between the look into the queue and the block's first line.
   def test_a_block_that_could_not_start_runs_on_another_thread
     executor = make(2)
@@ -519,6 +535,19 @@ class ExecutorTest < Minitest::Test
   end
 
   private
+
+  # Kills the executor's thread before or after one of the lines that hand out work.
+  def killed_at(moment, told, &block)
+    seen = 0
+    trace = TracePoint.new(:line, :return, :b_return) do |point|
+      next unless %i[take start_tasks].include?(point.method_id) && point.path.include?("lib/heddle/")
+      next unless Thread.current.name == "killed heddle executor" && (seen += 1) == moment
+
+      told.call("#{File.basename(point.path)}:#{point.lineno} #{point.event}")
+      Thread.current.kill
+    end
+    trace.enable(target_thread: nil, &block)
+  end
 
   def make(size = 10, **options)
     Heddle::Executor.new(fibers: size, **options).tap { |made| (@made ||= []) << made }

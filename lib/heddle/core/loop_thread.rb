@@ -61,9 +61,20 @@ module Heddle
       wake
     end
 
-    def took = @running += 1
+    # Called by the owner as it hands out work, which is kept until its task begins: the thread may end before.
+    #
+    # @return [Object] the work
+    def took(work)
+      @taken = work
+      @running += 1
+      work
+    end
 
-    def gave_back = @running -= 1
+    # Called by the owner.
+    def gave_back
+      @taken = nil
+      @running -= 1
+    end
 
     private
 
@@ -76,6 +87,7 @@ module Heddle
     rescue Exception => error # rubocop:disable Lint/RescueException -- nobody else would tell of it
       @owner.thread_failed(error)
     ensure
+      give_back
       @owner.thread_ended(self)
     end
 
@@ -96,24 +108,24 @@ module Heddle
     end
 
     def start_tasks
-      while room? && (work = @owner.take(self))
-        started = false
+      while room? && @owner.take(self)
         begin
-          Heddle.spawn(name: @owner.name) do
-            started = true
-            perform(work)
-          end
+          Heddle.spawn(name: @owner.name) { perform }
         rescue LimitReached => error
           report(error)
           # There is no memory for another fiber: the next task takes the fiber of one that ends.
           return if @running > 1
 
-          started = true
-          perform(work)
+          perform
         ensure
-          @owner.give_back(self, work) unless started
+          give_back
         end
       end
+    end
+
+    # Work whose task has not begun.
+    def give_back
+      @owner.give_back(self, @taken) if @taken
     end
 
     # The next piece of work finds no fiber either.
@@ -125,7 +137,8 @@ module Heddle
       @owner.short_of_fibers(error)
     end
 
-    def perform(work)
+    def perform
+      work, @taken = @taken, nil
       @owner.perform(work)
       @completed += 1
     rescue Cancellation

@@ -151,8 +151,7 @@ module Heddle
           next if @waiting.zero?
 
           @waiting -= 1
-          thread.took
-          client = @todo.shift
+          client = thread.took(@todo.shift)
           @not_full.signal if @todo.empty?
           client
         end
