@@ -387,6 +387,23 @@ class SidekiqEngineTest < Minitest::Test
     assert_equal [unit], returned
   end
 
+  # Redis does not answer as the process stops.
+  def test_a_job_that_is_on_its_way_to_its_queue_is_not_lost
+    @config.heddle(fibers: 1)
+    Sidekiq::Processor.new(@capsule) {}
+    dispatcher = @capsule.heddle_dispatcher
+    began, gate = Thread::Queue.new, Thread::Queue.new
+    unit = Sidekiq::BasicFetch::UnitOfWork.new("queue:default", job(1, 0), @capsule)
+    unit.define_singleton_method(:requeue) { gate.pop if began << true }
+    thread = dispatcher.join
+    dispatcher.give_back(unit)
+    began.pop
+    dispatcher.stop
+    assert_equal [unit], dispatcher.take_homeless(0)
+    gate << true
+    assert thread.join(stretched(5))
+  end
+
   # The gem of the program's fetch has an error of its own.
   def test_a_job_that_cannot_return_to_its_queue_leaves_the_others_alone
     failures, returned = 1, []

@@ -159,7 +159,7 @@ module Heddle
       # @return [Array] units of work that are still to return to their queue, which is the caller's task now
       def take_homeless(patience)
         @lock.synchronize { @thread }&.join(patience)
-        units = [*@returning, *@homeless, *@kept, *@starting.map(&:first), *@withheld]
+        units = [@returning, *@homeless, *@kept, *@starting.map(&:first), *@withheld].compact
         [@homeless, @kept, @starting, @withheld].each(&:clear)
         units
       end
