@@ -164,8 +164,9 @@ class MetricsTest < Minitest::Test
       used = ->(of) { Heddle.metrics["heddle.pool.permits"].values.fetch({pool: of}, 0) }
       GC.start
       before = [used["Heddle::Semaphore"], used["Heddle::FiberPool"]]
-      1000.times { Heddle::Semaphore.new(7) && Heddle::FiberPool.new(5) }
+      kept = Array.new(1000) { [Heddle::Semaphore.new(7), Heddle::FiberPool.new(5)] }
       p used["Heddle::Semaphore"] > before[0] && used["Heddle::FiberPool"] > before[1]
+      kept.clear
       200.times { 100.times { Object.new } && GC.start }
       p used["Heddle::Semaphore"] < 1000, used["Heddle::FiberPool"] < 1000
     RUBY
