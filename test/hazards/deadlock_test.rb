@@ -50,6 +50,21 @@ class DeadlockTest < Minitest::Test
     assert_includes out, "deadlock" unless out.include?("to wake these tasks")
   end
 
+  # At first they could wake the task; Heddle.offload keeps its threads for a second.
+  {"thread" => "Thread.new { sleep 0.1 }", "offload" => "Heddle.offload { true }"}.each do |name, start|
+    define_method(:"test_the_end_of_others_leaves_a_deadlock: #{name}") do
+      out = assert_child(<<~RUBY)
+        require "heddle/offload"
+        begin
+          Heddle.run { #{start} and Thread::Queue.new.pop }
+        rescue Heddle::Deadlock => error
+          puts error.class
+        end
+      RUBY
+      assert_equal "Heddle::Deadlock\n", out
+    end
+  end
+
   # A Mutex#sleep without a limit, and methods built on it, waits for another fiber like a Queue does.
   {
     "Mutex#sleep" => "Thread::Mutex.new.then { |mutex| mutex.synchronize { mutex.sleep } }",

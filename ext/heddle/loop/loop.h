@@ -95,6 +95,7 @@ struct loop {
     VALUE pending_wakeup_name; // an Integer, unique to this loop
     // The error to raise when nothing can wake any fiber, or nil; undef if it has let a fiber run.
     VALUE (*deadlock_error)(struct loop *loop);
+    int64_t look_after; // nanoseconds from the last look for a deadlock to the next, see switching.c; or 0
     unsigned measuring; // bits of measuring.h; each but 0 costs readings of the clock at each switch
     struct loop_turn turn;
     struct loop_times *times;        // or NULL

@@ -19,6 +19,7 @@ enum {
 static const int64_t MILLISECOND = 1000000;
 static const int64_t LONG_POLL = 50000;    // nanoseconds beyond which a poll's cost counts
 static const int64_t SHORT_WAIT = 5000000; // nanoseconds that the loop may sleep after the last start
+static const int64_t FIRST_LOOK = 500000000;
 
 // ---- ready queue
 
@@ -109,6 +110,15 @@ static bool report_deadlock(struct loop *loop)
     return true;
 }
 
+// Nanoseconds until another look for a deadlock: the threads that could have woken a fiber may have ended meanwhile.
+// Doubles with each look, so that a loop that waits for long, for work from other threads, is hardly ever woken.
+static int64_t until_next_look(struct loop *loop)
+{
+    if (deadline_simulated()) return DEADLINE_NEVER;
+    loop->look_after = loop->look_after ? 2 * loop->look_after : FIRST_LOOK;
+    return loop->look_after;
+}
+
 // Polling again before all fibers that are ready now had their turn gains nothing: what the poll finds queues behind
 // them.
 static uint32_t turns_until_poll(const struct loop *loop)
@@ -169,8 +179,10 @@ static bool poll_kernel(struct loop *loop)
     int64_t timeout = 0;
     if (!loop->ready.head) {
         deadline_t next = timer_next(&loop->timers);
-        if (next == DEADLINE_NEVER && loop->wakeable == 0 && report_deadlock(loop)) return true;
+        bool stands_still = next == DEADLINE_NEVER && loop->wakeable == 0;
+        if (stands_still && report_deadlock(loop)) return true;
         // report_deadlock may let other threads run, and one of them may have woken a fiber.
+        if (stands_still && !loop->ready.head) next = deadline_after(now, until_next_look(loop));
         if (!loop->ready.head) timeout = next == DEADLINE_NEVER ? DEADLINE_NEVER : next > now ? next - now : 0;
         until = next;
     }
@@ -197,6 +209,7 @@ static bool poll_kernel(struct loop *loop)
     if (found && loop->ready.tail) note_wait(loop, (double)(after - loop->ready.tail->since));
     if (found) {
         loop->poll_every = turns_until_poll(loop);
+        loop->look_after = 0;
     } else {
         loop->statistics.empty_polls++;
         if (loop->poll_every < POLL_SELDOM) loop->poll_every *= 2;
