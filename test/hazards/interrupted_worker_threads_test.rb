@@ -31,7 +31,47 @@ class InterruptedWorkerThreadsTest < Minitest::Test
     assert_operator moment, :>, 10
   end
 
+  # Another thread runs what a thread had not begun when it was killed.
+  def test_a_thread_that_is_killed_as_it_takes_a_job
+    moment = 0
+    loop do
+      threads = Heddle.const_get(:WorkerThreads).new("killed", 1)
+      caller = where = nil
+      killed_at(moment += 1, ->(place) { where = place }) do
+        caller = Thread.new { threads.run(-> { :ran }) }
+        assert caller.join(stretched(5)), "its caller waits for ever: killed at #{where}"
+      end
+      assert_equal :ran, caller.value
+      wait_until(what: "the end of the job") { threads.use == [0, 0] }
+      break unless where
+    ensure
+      caller&.kill&.join
+    end
+    assert_operator moment, :>, 5
+  end
+
+  def test_a_thread_that_is_killed_before_its_first_line
+    threads = Heddle.const_get(:WorkerThreads).new("killed at once", 1)
+    threads.send(:start_thread)
+    Thread.list.find { |thread| thread.name == "killed at once" }.kill.join
+    caller = Thread.new { threads.run(-> { :ran }) }
+    assert caller.join(stretched(5)), "its place is lost"
+  ensure
+    caller&.kill&.join
+  end
+
   private
+
+  def killed_at(moment, told, &block)
+    seen = 0
+    trace = TracePoint.new(:line, :return, :b_return) do |point|
+      next unless point.method_id == :next_job && Thread.current.name == "killed" && (seen += 1) == moment
+
+      told.call("#{point.lineno} #{point.event}")
+      Thread.current.kill
+    end
+    trace.enable(target_thread: nil, &block)
+  end
 
   # Where it was interrupted; nil when the call was over before that moment.
   def interrupted_at(moment, threads)

@@ -104,14 +104,14 @@ module Heddle
       end
     end
 
-    # Call this under the lock. An exception of Thread#raise must not arrive between the count of a thread and its
-    # start: its place would be lost. Nothing in the mask may wait: Ruby keeps masks for each thread, not for each
-    # fiber. While a task waited in the mask, the mask would hold for the other tasks as well, and for the threads
-    # that they start. In a child that one of them forks, it would hold for ever.
+    # Call this under the lock. Neither Thread#raise nor Thread#kill may interrupt between the count of a thread and its
+    # start, nor the thread before its first line: its place would be lost. Nothing in the mask may wait: Ruby keeps
+    # masks for each thread, not for each fiber. While a task waited in the mask, the mask would hold for the other
+    # tasks as well, and for the threads that they start. In a child that one of them forks, it would hold for ever.
     def start_thread
-      Thread.handle_interrupt(Exception => :never) do
+      Thread.handle_interrupt(Object => :never) do
         @threads += 1
-        started = Thread.new { serve }
+        started = Thread.new { serve(Server.new) }
         started.name = @name
         started.report_on_exception = false
       ensure
@@ -120,18 +120,17 @@ module Heddle
     end
 
     # An exception for a job must be raised within that job alone. A kill, which is no Exception, ends the thread at
-    # once, whatever the mask of the thread that started it says.
-    def serve
+    # once.
+    def serve(server)
       Thread.handle_interrupt(Exception => :never, Object => :immediate) do
         Heddle.settle_thread
-        while (job = next_job(job))
-          job.perform
+        while next_job(server)
+          server.job.perform
           break unless reusable?
         end
-        left = !job
-      ensure
-        replace(job) unless left # the thread ends with this job
       end
+    ensure
+      replace(server) unless server.left # the thread ends with its job
     end
 
     def reusable?
@@ -141,26 +140,30 @@ module Heddle
     end
 
     # Queued jobs must not wait for a thread that has ended.
-    def replace(job)
+    def replace(server)
       @lock.synchronize do
-        leave(job)
+        leave(server)
+        @queue.unshift(server.job) if server.job&.waiting? # the thread was killed before
         start_thread if @queue.any? && @threads < @limit
       end
     rescue ThreadError
       nil # the process ends, and no thread starts any more
     end
 
-    # Returns nil when the thread must end, and no longer counts the thread: otherwise #submit would not start another
+    # Returns false when the thread must end, and no longer counts the thread: otherwise #submit would not start another
     # thread, although this one takes no more jobs.
-    def next_job(last)
+    def next_job(server)
       @lock.synchronize do
-        wait_for_job if @queue.empty? && stays?(last)
-        (@queue.shift if stays?(last)) || leave(last)
+        wait_for_job if @queue.empty? && stays?(server)
+        next true if stays?(server) && (server.job = @queue.shift)
+
+        leave(server)
+        false
       end
     end
 
     # Called again after each wait: the limit may have changed.
-    def stays?(last) = !last&.abandoned && @threads <= @limit
+    def stays?(server) = !server.job&.abandoned && @threads <= @limit
 
     def wait_for_job
       @idle += 1
@@ -169,10 +172,9 @@ module Heddle
       @idle -= 1
     end
 
-    # @return [nil]
-    def leave(job)
-      job&.abandoned ? @abandoned -= 1 : @threads -= 1
-      nil
+    def leave(server)
+      server.left = true
+      server.job&.abandoned ? @abandoned -= 1 : @threads -= 1
     end
 
     # In a shield, since a deadline that has passed ends every wait, also one for a lock.
@@ -200,6 +202,14 @@ module Heddle
       warn "heddle: the caller of an offloaded block gave up (#{error.class}: #{error&.message}); #{grace} s after " \
         "the block was interrupted, it still runs at\n    #{Array(job.backtrace).first(5).join("\n    ")}"
     end
+
+    # What one of the threads has.
+    #
+    # @!attribute job
+    #   @return [Job, nil] the one that it runs, or has run last
+    # @!attribute left
+    #   @return [Boolean, nil] whether the thread no longer counts
+    Server = Struct.new(:job, :left)
 
     # One block and its outcome.
     class Job
@@ -270,6 +280,9 @@ module Heddle
         end
       end
 
+      # @return [Boolean] whether it has not begun
+      def waiting? = @state == :waiting
+
       # @return [Boolean]
       def ended? = @state == :ended
 
@@ -313,7 +326,7 @@ module Heddle
         end
       end
     end
-    private_constant :Job
+    private_constant :Server, :Job
   end
   private_constant :WorkerThreads
 end
