@@ -138,7 +138,7 @@ module Heddle
     # @return [Hash{Symbol => Integer}] `size`; `running` and `queued` tasks now; `spawned` tasks in all
     def statistics
       check_process
-      {size: @size, running: @running.size, queued: @queue.size, spawned: @spawned}
+      {size: @size, running: @running.size, queued: queued, spawned: @spawned}
     end
 
     # @return [String]
@@ -147,14 +147,14 @@ module Heddle
 
       name = " #{@name.inspect}" if @name
       closed = ", closed" if @closed
-      "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{@queue.size} queued#{closed}>"
+      "#<#{self.class}#{name} #{@running.size} of #{@size} running, #{queued} queued#{closed}>"
     end
 
     # @api private
     # @return [Array(Integer, Integer, Integer)] the size, how many blocks run, and how many are queued
     def use
       here = @running && @forks == Heddle.forks
-      [@size || 0, here ? @running.size : 0, here ? @queue.size : 0]
+      [@size || 0, here ? @running.size : 0, here ? queued : 0]
     end
 
     # Accepts a block when there is room and earlier callers have had their turn.
@@ -210,6 +210,9 @@ module Heddle
     end
 
     private
+
+    # Tasks that were cancelled in the queue stay there until somebody looks for room.
+    def queued = @queue.count { |task| !task.ended? }
 
     # Sets the state that is of this process.
     def begin_here
@@ -293,7 +296,7 @@ module Heddle
     # Says that blocks are lost as the program ends.
     def report_unbegun
       check_process
-      count = @queue.count { |task| !task.ended? }
+      count = queued
       return if count.zero?
 
       warn "heddle: #{count} of the blocks that #{inspect} got outside of any run never ran: call its `wait` or " \

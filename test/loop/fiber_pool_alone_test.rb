@@ -95,6 +95,8 @@ class FiberPoolAloneTest < Minitest::Test
     task = pool.spawn { flunk }
     task.cancel
     assert_equal :cancelled, task.status
+    assert_equal 0, pool.statistics[:queued]
+    assert_match(/ 0 queued>/, pool.inspect)
     assert_raises(Heddle::TaskCancelled) { task.value }
     assert_same pool, pool.wait
   end
