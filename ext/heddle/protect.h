@@ -3,6 +3,10 @@
 #define HEDDLE_PROTECT_H
 
 #include <ruby.h>
+#include <stdbool.h>
+
+// Each try that fails has taken another interrupt, and signals may come faster than a call ends.
+enum { PROTECTED_TRIES = 100 };
 
 struct protected_step {
     VALUE (*body)(VALUE);
@@ -33,6 +37,13 @@ static inline void protect_next(VALUE (*body)(VALUE), VALUE argument, int *state
         rb_protect(body, argument, &raised);
     }
     if (raised) *state = raised;
+}
+
+// Calls a step until it is done, however many interrupts end it before.
+static inline void protect_until(bool (*done)(VALUE), VALUE (*body)(VALUE), VALUE argument, int *state)
+{
+    for (int i = 0; i < PROTECTED_TRIES && !done(argument); i++)
+        protect_next(body, argument, state);
 }
 
 #endif

@@ -41,6 +41,21 @@ class StreamClosingTest < Minitest::Test
     end
   end
 
+  # Signals may come faster than a call ends.
+  def test_a_socket_is_closed_however_many_exceptions_come
+    with_stream do |stream, _|
+      socket = stream.to_io
+      left = 9
+      socket.define_singleton_method(:close) do
+        raise Timeout::Error, "the last but #{left}" if (left -= 1) >= 0
+
+        super()
+      end
+      assert_equal "the last but 0", assert_raises(Timeout::Error) { stream.close }.message
+      assert_predicate socket, :closed?
+    end
+  end
+
   def test_an_exception_raised_during_close_is_not_lost_behind_an_error_of_the_socket
     with_stream do |stream, _|
       socket = stream.to_io

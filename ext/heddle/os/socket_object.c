@@ -18,12 +18,16 @@ static VALUE socket_object_close_socket(VALUE socket)
     return rb_funcall(socket, id_close, 0);
 }
 
+static bool socket_object_closed(VALUE socket)
+{
+    return shim_open_descriptor(socket) < 0;
+}
+
+// An interrupt inside close may leave the socket open.
 void socket_discard(VALUE socket)
 {
     int state = 0;
-    // An interrupt inside close may leave the socket open.
-    for (int i = 0; i < 3 && shim_open_descriptor(socket) >= 0; i++)
-        protect_next(socket_object_close_socket, socket, &state);
+    protect_until(socket_object_closed, socket_object_close_socket, socket, &state);
     if (state) rb_jump_tag(state);
 }
 

@@ -1,6 +1,7 @@
 // A run's scheduler, which is set on its thread for a block and closed afterwards.
 #include "scheduler/bindings.h"
 
+#include "protect.h"
 #include "shims.h"
 #include "task/task_loop.h"
 
@@ -10,18 +11,18 @@ static VALUE close_and_take_off(VALUE unused)
     return rb_fiber_scheduler_set(Qnil);
 }
 
-enum { TRIES = 100 };
+static bool is_taken_off(VALUE self)
+{
+    return rb_fiber_scheduler_get() != self;
+}
 
-// Ruby 3.1 keeps a scheduler whose close has raised. After that, the close of a loop that has closed does nothing, and
-// each try that fails takes another interrupt: signals may come faster than a call ends.
+// Ruby 3.1 keeps a scheduler whose close has raised. After that, the close of a loop that has closed does nothing.
 static VALUE take_off(VALUE self)
 {
-    int state = 0, failed = 0;
-    for (int i = 0; i < TRIES && (i == 0 || rb_fiber_scheduler_get() == self); i++) {
-        rb_protect(close_and_take_off, Qnil, &state);
-        if (state) failed = state;
-    }
-    if (failed) rb_jump_tag(failed);
+    int state = 0;
+    protect_next(close_and_take_off, Qnil, &state);
+    protect_until(is_taken_off, close_and_take_off, self, &state);
+    if (state) rb_jump_tag(state);
     return Qnil;
 }
 

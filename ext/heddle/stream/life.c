@@ -2,6 +2,7 @@
 #include "stream/internals.h"
 
 #include "os/fork.h"
+#include "protect.h"
 #include "shims.h"
 
 #include <sys/socket.h>
@@ -141,20 +142,18 @@ static VALUE close_quietly(VALUE io)
     return rb_rescue2(close_io, io, ignore, Qnil, rb_eIOError, rb_eSystemCallError, eTLS, (VALUE)0);
 }
 
-static VALUE close_if_open(VALUE io)
+static bool is_closed(VALUE io)
 {
-    return NIL_P(io) || shim_open_descriptor(io) < 0 ? Qnil : close_quietly(io);
-}
-
-static VALUE close_twice(VALUE io)
-{
-    return rb_ensure(close_if_open, io, close_if_open, io);
+    return NIL_P(io) || shim_open_descriptor(io) < 0;
 }
 
 // An interrupt inside close leaves the IO open: closes it again, and passes the interrupt on.
 static VALUE close_surely(VALUE io)
 {
-    return rb_ensure(close_twice, io, close_if_open, io);
+    int state = 0;
+    protect_until(is_closed, close_quietly, io, &state);
+    if (state) rb_jump_tag(state);
+    return Qnil;
 }
 
 void stream_shut(struct stream *stream, bool politely)
