@@ -16,7 +16,7 @@ class SQLiteInterruptsTest < Minitest::Test
   EVENTS = %i[return b_return c_return].freeze
   # An interrupt there is an "exception reentered"; and at the end of these, which Ruby has instructions for, none
   # comes.
-  SAFE = %i[backtrace set_backtrace exception size > < <= >= == ! empty? [] - + nil? waiting seconds].freeze
+  SAFE = %i[backtrace set_backtrace exception size > < <= >= == ! empty? [] - + nil? equal? waiting seconds].freeze
 
   def setup
     super
@@ -50,6 +50,21 @@ class SQLiteInterruptsTest < Minitest::Test
   # No other connection holds a lock here, so that the block runs.
   def test_the_rollback_of_a_transaction
     at_each_moment(locked: false) { @interrupted.transaction { raise LocalJumpError, "rolled back" } }
+  end
+
+  # No mask holds back what handlers of signals raise. The first exception leaves the block, two more come behind it.
+  def test_exceptions_while_a_transaction_is_rolled_back
+    [1, 2, 3, 7].each do |again|
+      (1..).each do |moment|
+        db = connect
+        reached = raised_at([moment, again]) { |armed| left_open(db, armed) }
+        assert_equal [0, false], [db.transaction_depth, !db.closed? && db.in_transaction?], reached.inspect
+        assert_equal 1, @other.exec("insert into t values (2)"), reached.inspect
+        break if reached.empty?
+      ensure
+        db&.close
+      end
+    end
   end
 
   # A change of the schema closes the statements that stay prepared. One that was closed would do nothing.
@@ -100,6 +115,36 @@ class SQLiteInterruptsTest < Minitest::Test
       renew && before.call if @interrupted.closed?
       assert_equal 1, @interrupted.exec("delete from t where n = 2"), reached
     end
+  end
+
+  def left_open(db, armed)
+    db.transaction do
+      db.exec("insert into t values (1)")
+      armed.call
+      raise Interrupted
+    end
+  end
+
+  # Raises at the first of these moments, counted from the call of what the block gets, and at each next one, counted
+  # from the one before.
+  #
+  # @return [Array<String>] where
+  def raised_at(moments)
+    reached = []
+    trace = TracePoint.new(*EVENTS) do |event|
+      next if moments.empty? || SAFE.include?(event.method_id) || (moments[0] -= 1) > 0
+
+      moments.shift
+      reached << "#{event.event} of #{event.method_id} at #{event.path}:#{event.lineno}"
+      raise Interrupted
+    end
+    begin
+      yield -> { trace.enable(target_thread: Thread.current) }
+    ensure
+      trace.disable
+    end
+  rescue Interrupted
+    reached
   end
 
   # @return [String, nil] where the interrupt came; nil if there were not so many moments

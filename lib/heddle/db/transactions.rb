@@ -131,13 +131,15 @@ module Heddle
         error.is_a?(ServerError) && error.retryable?
       end
 
+      # If that is interrupted, closes the connection, which rolls back everything. A mask holds back no exception of a
+      # signal's handler.
       def undo_all(frame, depth)
-        return Thread.handle_interrupt(IN_WAITS) { unwind(depth) if ours?(frame, depth) } if @in_thread
+        return Thread.handle_interrupt(IN_WAITS) { unwind(frame, depth) } if @in_thread
 
-        unwind(depth) if ours?(frame, depth)
+        unwind(frame, depth)
+      ensure
+        close_undone(depth) if @frames[depth].equal?(frame)
       end
-
-      def ours?(frame, depth) = @frames[depth].equal?(frame)
 
       # The frames always say what the server was told: they change within the exchange, before any code of the caller
       # (a listener, a handler of notices) runs and may raise.
@@ -221,9 +223,9 @@ module Heddle
         cut(depth) if depth && closed?
       end
 
-      # Rolls back to this depth. If that fails, closes the connection, which rolls back everything.
-      def unwind(depth)
-        return if @frames.size <= depth
+      # Rolls back this frame, and those in it. If that fails, closes the connection.
+      def unwind(frame, depth)
+        return unless @frames[depth].equal?(frame)
         return cut(depth) if closed?
 
         Heddle.shield(ROLLBACK_TIME) do
@@ -231,8 +233,6 @@ module Heddle
         end
       rescue Error, SystemCallError, DeadlineExceeded
         close_undone(depth)
-      ensure
-        close_undone(depth) if @frames.size > depth # interrupted meanwhile
       end
 
       def close_undone(depth)
