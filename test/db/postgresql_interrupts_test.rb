@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/interrupt_at_moment"
 require "support/stream_helpers"
 require "support/postgresql_exchanges"
 
@@ -11,6 +12,7 @@ require "support/postgresql_exchanges"
 class PostgreSQLInterruptsTest < Minitest::Test
   include StreamHelpers
   include PostgreSQLExchanges
+  include InterruptAtMoment
 
   hard_deadline 60
 
@@ -122,6 +124,19 @@ class PostgreSQLInterruptsTest < Minitest::Test
     INTERRUPTS.each_key do |way|
       define_method(:"test_#{way}_in_#{kind}") do
         (rand(STRIDE)...total(KINDS[kind].last)).step(STRIDE) { |offset| interrupt(kind, offset, way) }
+      end
+    end
+  end
+
+  # Nobody else closes it then but the GC.
+  def test_exceptions_while_a_connection_is_closed
+    play = ->(peer) { peer.startup && peer.raw(LOGIN) && loop { peer.read } }
+    S.play(play) do |server|
+      (1..).each do |moment|
+        db = DB.connect(server.url, timeout: 20)
+        reached = raised_at([moment, 1]) { |armed| [armed.call, db.close] }
+        assert_predicate db, :closed?, reached.inspect
+        break if reached.empty?
       end
     end
   end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "test_helper"
+require "support/interrupt_at_moment"
 require "support/sqlite_helpers"
 
 # A statement that waits for a locked database is interrupted in a plain thread, at each moment at which Ruby lets an
@@ -8,6 +9,7 @@ require "support/sqlite_helpers"
 # HEDDLE_STRESS at all moments, else at every third, other ones in each run.
 class SQLiteInterruptsTest < Minitest::Test
   include SQLiteHelpers
+  include InterruptAtMoment
 
   hard_deadline 60
 
@@ -16,7 +18,7 @@ class SQLiteInterruptsTest < Minitest::Test
   EVENTS = %i[return b_return c_return].freeze
   # An interrupt there is an "exception reentered"; and at the end of these, which Ruby has instructions for, none
   # comes.
-  SAFE = %i[backtrace set_backtrace exception size > < <= >= == ! empty? [] - + nil? equal? waiting seconds].freeze
+  SAFE = %i[backtrace set_backtrace exception size > < <= >= == ! empty? [] - + nil? waiting seconds].freeze
 
   def setup
     super
@@ -52,7 +54,7 @@ class SQLiteInterruptsTest < Minitest::Test
     at_each_moment(locked: false) { @interrupted.transaction { raise LocalJumpError, "rolled back" } }
   end
 
-  # No mask holds back what handlers of signals raise. The first exception leaves the block, two more come behind it.
+  # No mask holds back what handlers of signals raise.
   def test_exceptions_while_a_transaction_is_rolled_back
     [1, 2, 3, 7].each do |again|
       (1..).each do |moment|
@@ -63,6 +65,20 @@ class SQLiteInterruptsTest < Minitest::Test
         break if reached.empty?
       ensure
         db&.close
+      end
+    end
+  end
+
+  def test_exceptions_while_a_connection_returns_to_its_pool
+    [1, 2, 3, 7].each do |again|
+      (1..).each do |moment|
+        pool = Heddle::DB::Pool.new("sqlite://#{@path}", size: 1)
+        reached = raised_at([moment, again]) { |armed| pool.with { |db| left_in_transaction(db, armed) } }
+        assert_equal 1, @other.exec("insert into t values (2)"), reached.inspect
+        assert_equal 1, pool.exec("insert into t values (2)"), reached.inspect
+        break if reached.empty?
+      ensure
+        pool&.close
       end
     end
   end
@@ -117,34 +133,20 @@ class SQLiteInterruptsTest < Minitest::Test
     end
   end
 
+  def left_in_transaction(db, armed)
+    db.start_transaction
+    db.exec("insert into t values (1)")
+    armed.call
+  end
+
   def left_open(db, armed)
     db.transaction do
       db.exec("insert into t values (1)")
       armed.call
-      raise Interrupted
+      raise IOError, "of the block"
     end
-  end
-
-  # Raises at the first of these moments, counted from the call of what the block gets, and at each next one, counted
-  # from the one before.
-  #
-  # @return [Array<String>] where
-  def raised_at(moments)
-    reached = []
-    trace = TracePoint.new(*EVENTS) do |event|
-      next if moments.empty? || SAFE.include?(event.method_id) || (moments[0] -= 1) > 0
-
-      moments.shift
-      reached << "#{event.event} of #{event.method_id} at #{event.path}:#{event.lineno}"
-      raise Interrupted
-    end
-    begin
-      yield -> { trace.enable(target_thread: Thread.current) }
-    ensure
-      trace.disable
-    end
-  rescue Interrupted
-    reached
+  rescue IOError
+    nil
   end
 
   # @return [String, nil] where the interrupt came; nil if there were not so many moments

@@ -25,4 +25,36 @@ module InterruptAtMoment
     end
     where
   end
+
+  RETURNS = %i[return b_return c_return].freeze
+  # Ruby has instructions for these, and checks for no interrupt behind them; in the last ones an interrupt is an
+  # "exception reentered".
+  UNINTERRUPTED = %i[size > < <= >= == === ! empty? [] - + nil? equal? backtrace set_backtrace exception].freeze
+  private_constant :RETURNS, :UNINTERRUPTED
+
+  # Raises in the running thread, as the handler of a signal does, at the first of these moments, counted from the call
+  # of what the block gets, and at each next one, counted from the one before: when methods and blocks return.
+  #
+  # @param moments [Array<Integer>]
+  # @yieldparam armed [Proc]
+  # @return [Array<String>] where
+  def raised_at(moments)
+    reached = []
+    trace = TracePoint.new(*RETURNS) do |event|
+      next if moments.empty? || event.path == __FILE__ || UNINTERRUPTED.include?(event.method_id)
+      next if (moments[0] -= 1) > 0
+
+      moments.shift
+      reached << "#{event.event} of #{event.method_id} at #{event.path}:#{event.lineno}"
+      raise Interrupted
+    end
+    begin
+      yield -> { trace.enable(target_thread: Thread.current) }
+    ensure
+      trace.disable
+    end
+    reached
+  rescue Interrupted
+    reached
+  end
 end

@@ -193,11 +193,15 @@ module Heddle
         connection.check_in
       end
 
-      # The last user is told that the connection was returned, not that it is closed.
+      # The last user is told that the connection was returned, not that it is closed. Nobody else would close it after
+      # an interrupt: it would stay open, and its transaction with it, until the GC comes.
       def dispose(connection)
-        leave(connection) unless @joined.empty?
-        connection.check_in
-        connection.close
+        begin
+          leave(connection) unless @joined.empty?
+          connection.check_in
+        ensure
+          connection.close
+        end
       rescue Error, DeadlineExceeded, SystemCallError, IOError
         nil
       end

@@ -57,7 +57,9 @@ module Heddle
         @stream.write(goodbye) unless @protocol.busy? || @protocol.owed > 0
         @stream.close
       rescue IOError, SystemCallError, OpenSSL::SSL::SSLError, DeadlineExceeded
-        @stream.poison # the server had already closed the socket
+        nil # the server had already closed the socket
+      ensure
+        @stream.poison # also after an interrupt
       end
 
       def replies_to_drop? = @protocol.owes_to_nobody? && !closed?

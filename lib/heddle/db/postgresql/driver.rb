@@ -339,7 +339,7 @@ module Heddle
         def close
           super
         ensure
-          @held&.close if closed?
+          @held&.close
         end
 
         def abandon(lost)

@@ -289,7 +289,8 @@ module Heddle
 
         def close
           @waiter&.wake
-          ended = @writes || in_transaction?
+        ensure
+          ended = @writes || @native.in_transaction?
           @native.close
           writer_ended if ended && !@native.busy?
         end
