@@ -2,6 +2,7 @@
 
 require "test_helper"
 require "support/both_modes"
+require "support/interrupt_at_moment"
 require "support/stream_helpers"
 require "support/postgresql_server"
 
@@ -9,6 +10,7 @@ require "support/postgresql_server"
 module PostgreSQLPoolSuite
   include StreamHelpers
   include PostgreSQLHelpers
+  include InterruptAtMoment
 
   def with_pool(**options)
     server = postgresql
@@ -40,6 +42,19 @@ module PostgreSQLPoolSuite
         refute_predicate db.driver, :session_changed?
         db.each_row("select n from generate_series(1, 50) as n", fetch: 5).first(7)
         refute_predicate db.driver, :session_changed? # a cursor that was closed leaves nothing
+      end
+    end
+  end
+
+  # The server has the cursor as soon as it has answered.
+  def test_a_cursor_whose_opener_is_interrupted_is_closed_at_checkin
+    with_pool do |pool|
+      (1..).each do |moment|
+        reached = raised_at([moment]) do |armed|
+          pool.with { |db| [armed.call, db.each_row("select n from generate_series(1, 3) as n", fetch: 2).next] }
+        end
+        assert_equal 0, pool.query_value(CURSORS), reached.inspect
+        break if reached.empty?
       end
     end
   end

@@ -574,13 +574,14 @@ module Heddle
           return open_complete(sql, arguments) unless @protocol.select?(sql)
 
           head = "DECLARE #{name = next_name} NO SCROLL CURSOR WITH HOLD FOR "
+          @held_cursors[name] = true # first: an interrupt may come behind the answer
           result = query(head + sql, arguments)
           if result.is_a?(ServerError)
+            @held_cursors.delete(name)
             lacking = result.sql_state == LACKING && result.stage != :completed
             return lacking ? open_complete(sql, arguments) : result.shift(head.length)
           end
 
-          @held_cursors[name] = true
           Cursor.new(self, name, nil, nil, true, true)
         end
 
