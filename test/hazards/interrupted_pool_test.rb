@@ -42,6 +42,23 @@ class InterruptedPoolTest < Minitest::Test
     end
   end
 
+  # Signals may come faster than a call ends.
+  def test_the_end_of_a_task
+    in_thread do
+      Fiber.set_scheduler(Heddle::Scheduler.new)
+      pool = Heddle::FiberPool.new(1)
+      left = 9
+      trace = TracePoint.new(:call) do |point|
+        raise Interrupted if point.method_id == :pass_on_place && (left -= 1) >= 0
+      end
+      assert_raises(Interrupted) do
+        trace.enable(target_thread: Thread.current) { pool.spawn {} && pool.wait }
+      end
+      assert_equal({}, pool.instance_variable_get(:@running))
+      assert_equal 1, pool.spawn { 1 }.value
+    end
+  end
+
   # Its caller may be another thread than the loop's, which ends its tasks.
   def test_a_task_that_is_cancelled_before_its_start
     in_thread do

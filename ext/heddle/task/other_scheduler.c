@@ -11,7 +11,9 @@ static VALUE run_in_fiber(RB_BLOCK_CALL_FUNC_ARGLIST(unused, task_object))
         struct task *task = task_of(task_object);
         rb_thread_local_aset(rb_thread_current(), id_task, task_object); // of this fiber
         if (task->status == TASK_QUEUED) task_run(task);
-        task_object = task_successor(task);
+        int state = 0;
+        task_object = task_successor(task, &state);
+        if (state) rb_jump_tag(state);
     }
     return Qnil;
 }

@@ -1,6 +1,7 @@
 #include "task/task_run.h"
 
 #include "loop/loop.h"
+#include "protect.h"
 #include "scope/deadline_scope.h"
 #include "scope/other_scheduler_scope.h"
 #include "shims.h"
@@ -41,15 +42,22 @@ static VALUE die(VALUE argument)
     rb_jump_tag(((struct death *)argument)->state);
 }
 
+static VALUE start(VALUE task)
+{
+    return rb_funcall(task, id_start, 0);
+}
+
 // Gives a pool back the place of its killed task, which would otherwise be lost.
 static VALUE hand_on(VALUE argument)
 {
     struct task *task = ((struct death *)argument)->task;
     if (task->owner.loop) task_loop_between_tasks(task->owner.loop);
-    VALUE next = task_successor(task);
+    int state = 0;
+    VALUE next = task_successor(task, &state);
     while (!NIL_P(next) && task_of(next)->status != TASK_QUEUED)
-        next = task_successor(task_of(next)); // was cancelled meanwhile
-    if (!NIL_P(next)) rb_funcall(next, id_start, 0);
+        next = task_successor(task_of(next), &state); // was cancelled meanwhile
+    if (!NIL_P(next)) protect_next(start, next, &state);
+    if (state) rb_jump_tag(state);
     return Qnil;
 }
 
@@ -90,9 +98,31 @@ void task_run(struct task *task)
     RB_GC_GUARD(self);
 }
 
-VALUE task_successor(struct task *task)
+struct succession {
+    const struct task *task;
+    VALUE successor;
+    bool settled;
+};
+
+static bool is_settled(VALUE argument)
 {
-    return NIL_P(task->on_end) ? Qnil : rb_funcall(task->on_end, id_call, 1, task->owner.self);
+    return ((const struct succession *)argument)->settled;
+}
+
+static VALUE settle(VALUE argument)
+{
+    struct succession *succession = (struct succession *)argument;
+    const struct task *task = succession->task;
+    succession->successor = rb_funcall(task->on_end, id_call, 1, task->owner.self);
+    succession->settled = true;
+    return Qnil;
+}
+
+VALUE task_successor(struct task *task, int *state)
+{
+    struct succession succession = {.task = task, .successor = Qnil, .settled = NIL_P(task->on_end)};
+    protect_until(is_settled, settle, (VALUE)&succession, state);
+    return succession.successor;
 }
 
 void task_raise_error(VALUE error)

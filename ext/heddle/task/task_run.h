@@ -7,8 +7,9 @@
 // Runs the task's block on the current fiber, to its end. Raises only what no rescue stops (Thread#kill).
 void task_run(struct task *task);
 
-// After task_run: the queued task that on_end returns, to run next on the same fiber; or nil.
-VALUE task_successor(struct task *task);
+// After task_run: the queued task that on_end returns, to run next on the same fiber; or nil. Calls on_end again after
+// each interrupt: otherwise a pool would lose one of its places for good. `state` as for protect_next.
+VALUE task_successor(struct task *task, int *state);
 
 // Raises a task's error in code that has waited for the task.
 RBIMPL_ATTR_NORETURN()

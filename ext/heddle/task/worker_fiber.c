@@ -185,7 +185,6 @@ struct pause {
     VALUE fiber;
     VALUE task;      // the task that has ended
     VALUE successor; // or nil
-    bool settled;    // the task's pool has learned of the end
     bool over;
     bool reusable;
 };
@@ -197,31 +196,12 @@ static VALUE start_successor(VALUE argument)
     return Qnil;
 }
 
-static VALUE settle_body(VALUE argument)
-{
-    struct pause *pause = (struct pause *)argument;
-    pause->successor = task_successor(task_of(pause->task));
-    pause->settled = true;
-    return Qnil;
-}
-
-// An exception from Thread#kill or Thread#raise hit the pool's code: calls it once more, or else the pool would lose
-// one of its places for good.
-static VALUE settle_end(VALUE argument)
-{
-    struct pause *pause = (struct pause *)argument;
-    if (pause->settled) return Qnil;
-    pause->successor = task_successor(task_of(pause->task));
-    if (!NIL_P(pause->successor)) start_successor(argument);
-    pause->successor = Qnil;
-    return Qnil;
-}
-
 static VALUE pause_body(VALUE argument)
 {
     struct pause *pause = (struct pause *)argument;
-    pause->settled = NIL_P(task_of(pause->task)->on_end);
-    if (!pause->settled) rb_ensure(settle_body, argument, settle_end, argument);
+    int state = 0;
+    pause->successor = task_successor(task_of(pause->task), &state);
+    if (state) rb_jump_tag(state);
     pause->reusable = reusable(pause->loop, pause->fiber);
     pause->over = true;
     return Qnil;
@@ -391,7 +371,9 @@ static VALUE start_posted(VALUE scheduler)
         struct task *task = task_of(task_loop_first_posted(loop));
         if (task->status == TASK_QUEUED) worker_fiber_start(loop, task, false, Qnil);
         // A task that was cancelled before its start still has a place in its pool, for another task.
-        task_loop_take_posted(loop, task_started(task) ? Qnil : task_successor(task));
+        int state = 0;
+        task_loop_take_posted(loop, task_started(task) ? Qnil : task_successor(task, &state));
+        if (state) rb_jump_tag(state);
     }
     return Qnil;
 }
