@@ -55,16 +55,19 @@ class SQLiteInterruptsTest < Minitest::Test
   end
 
   # No mask holds back what handlers of signals raise.
-  def test_exceptions_while_a_transaction_is_rolled_back
-    [1, 2, 3, 7].each do |again|
-      (1..).each do |moment|
-        db = connect
-        reached = raised_at([moment, again]) { |armed| left_open(db, armed) }
-        assert_equal [0, false], [db.transaction_depth, !db.closed? && db.in_transaction?], reached.inspect
-        assert_equal 1, @other.exec("insert into t values (2)"), reached.inspect
-        break if reached.empty?
-      ensure
-        db&.close
+  {commits: -> {}, is_rolled_back: -> { raise IOError, "of the block" }}.each do |ending, end_of_block|
+    define_method("test_exceptions_while_a_transaction_#{ending}") do
+      [1, 2, 3, 7].each do |again|
+        (1..).each do |moment|
+          db = connect
+          reached = raised_at([moment, again]) { |armed| in_transaction(db, armed, end_of_block) }
+          assert_equal [0, false], [db.transaction_depth, !db.closed? && db.in_transaction?], reached.inspect
+          assert_equal 1, @other.exec("insert into t values (2)"), reached.inspect
+          assert_equal 1, Thread.new { db.query_value("select 1") }.value, reached.inspect unless db.closed?
+          break if reached.empty?
+        ensure
+          db&.close
+        end
       end
     end
   end
@@ -139,11 +142,11 @@ class SQLiteInterruptsTest < Minitest::Test
     armed.call
   end
 
-  def left_open(db, armed)
+  def in_transaction(db, armed, end_of_block)
     db.transaction do
       db.exec("insert into t values (1)")
       armed.call
-      raise IOError, "of the block"
+      end_of_block.call
     end
   rescue IOError
     nil

@@ -29,7 +29,7 @@ module InterruptAtMoment
   RETURNS = %i[return b_return c_return].freeze
   # Ruby has instructions for these, and checks for no interrupt behind them; in the last ones an interrupt is an
   # "exception reentered".
-  UNINTERRUPTED = %i[size > < <= >= == === ! empty? [] - + nil? equal? backtrace set_backtrace exception].freeze
+  UNINTERRUPTED = %i[size > < <= >= == ! empty? [] - + nil? backtrace set_backtrace exception].freeze
   private_constant :RETURNS, :UNINTERRUPTED
 
   # Raises in the running thread, as the handler of a signal does, at the first of these moments, counted from the call

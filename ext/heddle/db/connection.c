@@ -199,13 +199,19 @@ static void refuse_caller(const char *reason)
     rb_raise(rb_path2class("Heddle::DB::Busy"), "%s", reason);
 }
 
+static bool in_block(const struct connection *connection)
+{
+    return RARRAY_LEN(connection->frames) > 0;
+}
+
+// The holder may be of an earlier transaction, where an interrupt came before it was forgotten.
 static void check_caller(const struct connection *connection)
 {
     if (connection->state != IDLE)
         refuse_caller("another fiber or thread is running a query on this connection: give each its own connection "
                       "(Heddle::DB::Pool), or let them take turns");
     if (connection->returned) refuse_caller("this connection was returned to its pool");
-    if (!NIL_P(connection->holder) && connection->holder != current_holder())
+    if (in_block(connection) && connection->holder != current_holder())
         refuse_caller("another fiber or thread has an open transaction on this connection: use a Heddle::DB::Pool");
 }
 
@@ -275,7 +281,7 @@ static VALUE run_exchange(struct connection_exchange *exchange)
     struct connection *connection = exchange->connection = connection_of(exchange->self);
     exchange->closed = is_closed(connection);
     bool forked = exchange->closed && is_forked(connection);
-    if (!forked && (connection->state != IDLE || connection->returned || !NIL_P(connection->holder)))
+    if (!forked && (connection->state != IDLE || connection->returned || in_block(connection)))
         check_caller(connection);
     connection->state = IN_EXCHANGE;
     if (measuring_bits() & MEASURE_RECORDS) note_run(exchange);
@@ -307,11 +313,6 @@ static VALUE connection_exchange(int argc, VALUE *argv, VALUE self)
 }
 
 // ---- transactions
-
-static bool in_block(const struct connection *connection)
-{
-    return RARRAY_LEN(connection->frames) > 0;
-}
 
 static void refuse_unsendable(VALUE self, const struct connection *connection, VALUE kind, VALUE sql)
 {

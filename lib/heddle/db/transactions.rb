@@ -12,7 +12,20 @@ module Heddle
       # transaction is rolled back, they may interrupt only waits. Tasks are never interrupted elsewhere, see {Pool}.
       IN_WAITS = {Object => :on_blocking}.freeze
 
-      Frame = Struct.new(:savepoint, :managed)
+      # Not a Struct: Ruby has an instruction for an object's own ==, but checks for interrupts at the end of Struct#==,
+      # and of equal?.
+      class Frame
+        # @return [String, nil]
+        attr_accessor :savepoint
+
+        # @return [Boolean]
+        attr_reader :managed
+
+        def initialize(savepoint, managed)
+          @savepoint = savepoint
+          @managed = managed
+        end
+      end
       private_constant :ROLLBACK_TIME, :IN_WAITS, :Frame
 
       # Runs the block in a transaction: commits at the block's end, and rolls back if the block is left in any other
@@ -138,7 +151,7 @@ module Heddle
 
         unwind(frame, depth)
       ensure
-        close_undone(depth) if @frames[depth].equal?(frame)
+        close_undone(depth) if @frames[depth] == frame
       end
 
       # The frames always say what the server was told: they change within the exchange, before any code of the caller
@@ -166,8 +179,8 @@ module Heddle
         forget_failure
         @committed = false
         @in_thread = Fiber.current_scheduler.nil?
-        @frames << frame
         self.holder = Connection.holder
+        @frames << frame
         @pool&.enter(holder, self)
         results = @driver.begin_transaction(**options)
         results.each { |result| checked(result, "start transaction") }
@@ -225,7 +238,7 @@ module Heddle
 
       # Rolls back this frame, and those in it. If that fails, closes the connection.
       def unwind(frame, depth)
-        return unless @frames[depth].equal?(frame)
+        return unless @frames[depth] == frame
         return cut(depth) if closed?
 
         Heddle.shield(ROLLBACK_TIME) do
