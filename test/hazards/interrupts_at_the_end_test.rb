@@ -135,6 +135,38 @@ class InterruptsAtTheEndTest < Minitest::Test
     assert_equal 2, warning.scan("refuses to end").size
   end
 
+  # They come before any of the tasks has run again: none has refused to end.
+  def test_many_signals_at_once_let_all_tasks_clean_up
+    out = assert_child(<<~RUBY)
+      Interrupted = Class.new(StandardError)
+      count = started = ended = 0
+      trap("USR1") do
+        Process.kill(:USR1, $$) if (count += 1) < #{INTERRUPTS}
+        raise Interrupted
+      end
+      Thread.new(Thread.main) do |main|
+        Thread.pass until started == 3 && main.stop?
+        Process.kill(:USR1, $$)
+      end
+      begin
+        Heddle.run do
+          3.times do
+            Heddle.spawn do
+              started += 1
+              sleep
+            ensure
+              ended += 1
+            end
+          end
+          sleep
+        end
+      rescue Interrupted
+        p [count, ended]
+      end
+    RUBY
+    assert_equal "[#{INTERRUPTS}, 3]\n", out
+  end
+
   def test_ctrl_c_again_and_again_leaves_shielded_tasks_to_their_end
     out = assert_child(<<~RUBY)
       count = 0

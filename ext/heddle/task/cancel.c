@@ -1,6 +1,7 @@
 #include "task/cancel.h"
 
 #include "os/fork.h"
+#include "protect.h"
 
 // A task may use the time that its shields allow.
 static deadline_t end_of_shields(VALUE tasks)
@@ -26,13 +27,19 @@ static void give_up(VALUE object, const struct cancelling *cancelling)
             object, CANCEL_ROUNDS, (double)cancelling->grace / 1e9, where);
 }
 
-// However often interrupts came: a task behind a shield has not seen these cancels.
-static void give_up_without_shield(VALUE tasks, const struct cancelling *cancelling)
+// However often interrupts came, a task behind a shield has not seen these cancels, and neither has a task that has not
+// run since: signals may come faster than the loop gets to it.
+static bool refuses(const struct task *task, const struct cancelling *cancelling)
 {
-    deadline_t now = deadline_now();
+    if (scope_shields_end(task->owner.chain) > deadline_now()) return false;
+    return cancelling->late || !task->owner.cancel_pending || cancelling->rounds >= PROTECTED_TRIES;
+}
+
+static void give_up_those_that_refuse(VALUE tasks, const struct cancelling *cancelling)
+{
     for (long i = 0; i < RARRAY_LEN(tasks); i++) {
         VALUE object = RARRAY_AREF(tasks, i);
-        if (scope_shields_end(task_of(object)->owner.chain) <= now) give_up(object, cancelling);
+        if (refuses(task_of(object), cancelling)) give_up(object, cancelling);
     }
 }
 
@@ -45,7 +52,8 @@ static void wait_a_while(struct cancelling *cancelling)
         deadline_t now = deadline_now(), shields = end_of_shields(tasks);
         if (shields > now && until < deadline_after(shields, cancelling->grace))
             until = deadline_after(shields, cancelling->grace);
-        if (now >= until) return;
+        cancelling->late = now >= until;
+        if (cancelling->late) return;
         cancelling->failures = 0;
         cancelling->wait(cancelling->owner, until);
     }
@@ -55,13 +63,13 @@ static VALUE next_round(VALUE argument)
 {
     struct cancelling *cancelling = (struct cancelling *)argument;
     VALUE tasks = task_list_objects(cancelling->tasks);
-    if (cancelling->rounds == CANCEL_ROUNDS) {
-        give_up_without_shield(tasks, cancelling);
+    if (cancelling->rounds >= CANCEL_ROUNDS) {
+        give_up_those_that_refuse(tasks, cancelling);
     } else {
-        cancelling->rounds++;
         if (!cancelling->cancelled) cancel_all(tasks, true);
         cancelling->cancelled = false;
     }
+    cancelling->rounds++;
     wait_a_while(cancelling);
     return Qnil;
 }

@@ -15,16 +15,17 @@ struct cancelling {
     const struct task_list *tasks;
     void (*wait)(VALUE owner, deadline_t until); // waits for the last task's end; may return early
     int64_t grace;                               // nanoseconds from one cancel to the next
-    unsigned rounds;                             // cancels so far
+    unsigned rounds;                             // so far; each of the first CANCEL_ROUNDS is a cancel
     unsigned failures;                           // rounds in a row that failed before they waited
     unsigned forks;                              // fork_count() at the start
+    bool late;                                   // the last round ended with its time, not with an interrupt
     bool cancelled;                              // the tasks were cancelled just now, before the first round
 };
 
 // Cancels all tasks and waits until they have ended. Their clean-up has `grace`, plus the time of the shields that they
 // are in, before they are cancelled again, CANCEL_ROUNDS times in all. Tasks that still run are then given up, with a
 // warning that says where each of them is. An interrupt meanwhile cancels again at once; the last one is raised in the
-// end. No number of interrupts gives up a task before its shields end.
+// end. Interrupts alone give up no task before its shields end, or before it has run since it was cancelled.
 void cancel_and_wait(struct cancelling *cancelling);
 
 #endif
