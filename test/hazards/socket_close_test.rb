@@ -4,12 +4,11 @@ require "test_helper"
 require "support/loop_helpers"
 require "openssl"
 
-# Beside other threads IO#close of a socket closes its descriptor itself, to keep the GVL: once, whatever happens
-# meanwhile, and never another owner's descriptor.
+# IO#close of a socket closes its descriptor itself, to keep the GVL: once, whatever happens meanwhile, and never
+# another owner's descriptor.
 class SocketCloseTest < Minitest::Test
   include LoopHelpers
 
-  # With a single thread Ruby does it all. Leftover threads of Ruby's own tests or libraries count, too.
   def setup
     @other = Thread.new { sleep }
   end
@@ -34,6 +33,43 @@ class SocketCloseTest < Minitest::Test
       assert_nil one.close
       assert_raises(IOError) { one.read(1) }
       assert_within(2, remeasure: 0) { assert_nil other.read(1) }
+    end
+  end
+
+  # Ruby 3.1 forgets the descriptor, and then checks for interrupts before close(2).
+  {alone: "work.call", in_a_task: "Heddle.run { Heddle.spawn(&work).value }"}.each do |where, call|
+    define_method("test_no_descriptor_is_left_open_by_a_handler_of_a_signal_that_raises_#{where}") do
+      out = assert_child(<<~RUBY, timeout: 60)
+        class Interrupted < StandardError; end
+        armed = arrived = false
+        hits = 0
+        trap(:USR1) { (arrived = true) && armed && !(armed = false) && (hits += 1) && raise(Interrupted) }
+        victim = Process.pid
+        signaller = fork { loop { Process.kill(:USR1, victim) && rand(30).times {} } }
+        descriptors = -> { Dir.children("/proc/self/fd").size }
+        work = lambda do
+          until hits >= 40
+            pair = UNIXSocket.pair
+            begin
+              armed = true
+              pair[0].close
+              armed = false
+            rescue Interrupted
+              nil
+            end
+            pair.each(&:close)
+          end
+        end
+        Thread.pass until arrived
+        Heddle.run {} # what the first one keeps
+        before = descriptors.call
+        #{call}
+        GC.start
+        puts descriptors.call - before
+        Process.kill(:KILL, signaller)
+        Process.wait(signaller)
+      RUBY
+      assert_equal "0\n", out
     end
   end
 

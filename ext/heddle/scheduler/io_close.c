@@ -51,7 +51,8 @@ static bool closes_at_once(int descriptor)
 }
 
 // Ruby releases the GVL for close(2), which costs the 100 ms of a quantum beside a CPU-bound thread. This function does
-// everything else through Ruby first: threads that wait for the socket are woken and awaited.
+// everything else through Ruby first: threads that wait for the socket are woken and awaited. Nor does an interrupt
+// keep the descriptor open: Ruby forgets it, and then checks for interrupts before close(2).
 static VALUE io_close_socket(VALUE self, int descriptor)
 {
     int state = 0;
@@ -68,6 +69,18 @@ static VALUE io_close_socket(VALUE self, int descriptor)
     return result;
 }
 
+static bool is_ours(VALUE self, int descriptor)
+{
+    return descriptor > 2 && RTEST(rb_obj_is_kind_of(self, cBasicSocket)) && shim_autoclose(self) &&
+           closes_at_once(descriptor);
+}
+
+static VALUE close_it(VALUE self)
+{
+    int descriptor = shim_open_descriptor(self);
+    return is_ours(self, descriptor) ? io_close_socket(self, descriptor) : as_ruby_does(self);
+}
+
 static VALUE release_task(VALUE argument)
 {
     ((struct task *)argument)->owner.held = false;
@@ -77,11 +90,11 @@ static VALUE release_task(VALUE argument)
 // Ruby waits until other fibers and threads have stopped using the IO. If a deadline or a cancellation raised in that
 // wait, the descriptor would stay open and the others would never end (Ruby 4.0). The wait for the process of an
 // IO.popen, once the descriptor is closed, may be ended: see process_wait.
-static VALUE close_in_task(VALUE (*close_it)(VALUE), VALUE self, struct task *task)
+static VALUE close_in_task(VALUE (*closing)(VALUE), VALUE self, struct task *task)
 {
-    if (task->owner.held) return close_it(self);
+    if (task->owner.held) return closing(self);
     task->owner.held = true;
-    return rb_ensure(close_it, self, release_task, (VALUE)task);
+    return rb_ensure(closing, self, release_task, (VALUE)task);
 }
 
 // Lets the close write into nothing, and so end at once. The peer sees the end now.
@@ -104,7 +117,7 @@ static VALUE flush_and_close(VALUE self, VALUE writer, struct task *task)
     if (!task->owner.held && shim_unsent(writer)) rb_protect(rb_io_flush, writer, &state);
     VALUE error = rb_errinfo();
     if (state) discard_unsent(writer);
-    VALUE result = close_in_task(as_ruby_does, self, task);
+    VALUE result = close_in_task(close_it, self, task);
     if (!state) return result;
     if (is_exception(error)) rb_set_errinfo(error);
     rb_jump_tag(state);
@@ -122,11 +135,7 @@ static VALUE io_close(VALUE self)
         return task ? close_in_task(from_a_thread, self, task) : from_a_thread(self);
     io_close_announce(descriptor);
     if (task) return flush_and_close(self, rb_io_get_write_io(self), task);
-    if (alone || descriptor <= 2 || !RTEST(rb_obj_is_kind_of(self, cBasicSocket)) || !shim_autoclose(self) ||
-        !NIL_P(context.scheduler) || !closes_at_once(descriptor)) {
-        return rb_call_super(0, NULL);
-    }
-    return io_close_socket(self, descriptor);
+    return NIL_P(context.scheduler) ? close_it(self) : rb_call_super(0, NULL);
 }
 
 // ---- closing one side
