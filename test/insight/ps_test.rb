@@ -360,7 +360,7 @@ class PsTest < Minitest::Test
   end
 
   def test_wide_characters
-    task = {"task" => 1, "state" => "waiting", "for" => 1.0, "loop" => 1, "wait" => "sleep"}
+    task = {"task" => 1, "state" => "waiting", "for" => 1.0, "loop" => 1, "waits_for" => "the end of a sleep"}
     names = ["ab", "日本語", "🍀", "e\u0301", "ｱ"]
     rows = Heddle::Insight::Text.new(nil).table(names.map { |name| task.merge("name" => name) }).drop(1)
     assert_equal ["ab\"      ", "日本語\"  ", "🍀\"      ", "e\u0301\"       ", "ｱ\"       "],

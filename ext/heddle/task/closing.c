@@ -2,7 +2,6 @@
 
 #include "loop/park.h"
 #include "os/fork.h"
-#include "protect.h"
 #include "task/cancel.h"
 #include "task/join.h"
 #include "task/task_end.h"
@@ -58,12 +57,6 @@ static VALUE drain_and_cancel(VALUE argument)
     return rb_ensure(drain, argument, cancel_rest, argument);
 }
 
-static VALUE call_on_end(VALUE task)
-{
-    task_successor(task_of(task));
-    return Qnil;
-}
-
 // Other threads may wait for the end of tasks that were given up, or of their pools. None of these ends any more.
 static void tell_waiters(VALUE scheduler)
 {
@@ -73,7 +66,7 @@ static void tell_waiters(VALUE scheduler)
         struct task *task = task_of(RARRAY_AREF(tasks, i));
         if (task_ended(task)) continue;
         join_wake_all(task->owner.self, task->waiters, &state);
-        protect_next(call_on_end, task->owner.self, &state);
+        task_successor(task, &state);
     }
     if (state) rb_jump_tag(state);
 }

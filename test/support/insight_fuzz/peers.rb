@@ -76,7 +76,7 @@ module InsightFuzz
       yield "a task twice" if tasks.uniq { |row| row["task"] }.size < tasks.size
       tasks.each do |row|
         yield "a task older than its parent: #{row}" if row["parent"] >= row["task"]
-        yield "a task that takes too long: #{row}" if row.values_at("for", "ran", "ready").max > LONGEST
+        yield "a task that takes too long: #{row}" if row.values_at("for", "ran", "was_ready").max > LONGEST
       end
       rows.each do |row|
         negative = row.except("descriptor").find { |_, value| value.is_a?(Numeric) && value < 0 }
