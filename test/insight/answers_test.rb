@@ -45,7 +45,8 @@ class InsightAnswersTest < Minitest::Test
 
   # What Ruby code said of a task is older than what the native thread says.
   def test_a_task_that_waits_for_something_else_meanwhile
-    row = {"task" => 1, "parent" => 0, "loop" => 1, "state" => "waiting", "wait" => "sleep"}
+    row = {"task" => 1, "parent" => 0, "loop" => 1, "state" => "waiting", "wait" => "sleep",
+           "waits_for" => "the end of a sleep"}
     rows = [{"heddle" => "1", "pid" => Process.pid}, {"loop" => 1, "thread" => "x", "backend" => "x"}, row,
       {"detail" => 1, "waits_for" => "a Thread::Queue", "awaits" => [1]}, {"end" => true}]
     _, out, = answered(rows.map { |one| "#{JSON.generate(one)}\n" }.join, "why", 1)
