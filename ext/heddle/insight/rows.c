@@ -29,14 +29,15 @@ void rows_task(struct text *text, const struct task_row *row, deadline_t now)
     }
     if (row->due != DEADLINE_NEVER) seconds(text, "left", row->due - now);
     if (row->state == RECORD_WAITING && row->kind < WAIT_KINDS && wait_kind_names[row->kind]) {
-        char words[WAIT_WORDS], peer[PEER_NAME];
+        char words[WAIT_WORDS], peer[PEER_NAME] = "";
+        if (row->kind == WAIT_DESCRIPTOR) peer_text(row->descriptor, peer);
         field(text, "wait", wait_kind_names[row->kind]);
-        wait_words(words, row->kind, row->descriptor, row->events);
+        wait_words(words, row->kind, row->descriptor, row->events, peer);
         field(text, "waits_for", words);
         if (row->kind == WAIT_DESCRIPTOR) {
             text_format(text, ",\"descriptor\":%d", row->descriptor);
             field(text, "events", wait_events_name(row->events));
-            if (peer_text(row->descriptor, peer)) field(text, "peer", peer);
+            if (peer[0]) field(text, "peer", peer);
         }
     }
     seconds(text, "ran", row->ran + (row->state == RECORD_RUNNING ? now - row->since : 0));

@@ -1,7 +1,5 @@
 #include "loop/wait.h"
 
-#include "os/peer.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -28,15 +26,14 @@ const char *wait_events_name(int events)
     }
 }
 
-void wait_words(char words[WAIT_WORDS], enum wait_kind kind, int descriptor, int events)
+void wait_words(char words[WAIT_WORDS], enum wait_kind kind, int descriptor, int events, const char *peer)
 {
     if (kind != WAIT_DESCRIPTOR) {
         snprintf(words, WAIT_WORDS, "%s", kind_words[kind] ? kind_words[kind] : "its turn");
         return;
     }
-    char peer[PEER_NAME];
-    bool named = peer_text(descriptor, peer), urgent = !(events & (POLLIN | POLLOUT));
-    snprintf(words, WAIT_WORDS, "descriptor %d%s%s%s to %s%s", descriptor, named ? " (" : "", peer, named ? ")" : "",
+    bool urgent = !(events & (POLLIN | POLLOUT));
+    snprintf(words, WAIT_WORDS, "descriptor %d%s%s%s to %s%s", descriptor, *peer ? " (" : "", peer, *peer ? ")" : "",
              urgent ? "have urgent data" : "be ", urgent ? "" : wait_events_name(events));
 }
 

@@ -40,8 +40,9 @@ const char *wait_events_name(int events);
 
 enum { WAIT_WORDS = 256 };
 
-// What a wait is for, in words, as far as plain C knows: not which object a WAIT_BLOCK waits for.
-void wait_words(char words[WAIT_WORDS], enum wait_kind kind, int descriptor, int events);
+// What a wait is for, in words, as far as plain C knows: not which object a WAIT_BLOCK waits for. `peer`: of
+// a WAIT_DESCRIPTOR, see os/peer.h; or empty.
+void wait_words(char words[WAIT_WORDS], enum wait_kind kind, int descriptor, int events, const char *peer);
 
 enum wait_state { WAIT_FREE, WAIT_PARKED, WAIT_READY, WAIT_RUNNING };
 

@@ -2,6 +2,7 @@
 #include "scheduler/bindings.h"
 
 #include "loop/loop.h"
+#include "os/peer.h"
 #include "scope/scope.h"
 #include "task/current.h"
 
@@ -25,8 +26,10 @@ static VALUE waits_for(VALUE self)
     if (!wait) return Qnil;
     if (wait->state != WAIT_READY && wait->kind == WAIT_BLOCK && wait->blocker && !SPECIAL_CONST_P(wait->blocker))
         return rb_sprintf("a %" PRIsVALUE, rb_obj_class(wait->blocker));
-    char words[WAIT_WORDS];
-    wait_words(words, wait->state == WAIT_READY ? WAIT_YIELD : wait->kind, wait->descriptor, wait->events);
+    char words[WAIT_WORDS], peer[PEER_NAME] = "";
+    enum wait_kind kind = wait->state == WAIT_READY ? WAIT_YIELD : wait->kind;
+    if (kind == WAIT_DESCRIPTOR) peer_text(wait->descriptor, peer);
+    wait_words(words, kind, wait->descriptor, wait->events, peer);
     return rb_utf8_str_new_cstr(words);
 }
 

@@ -408,7 +408,7 @@ void cancel_all(VALUE tasks, bool again)
 
 // ---- giving up
 
-// Tasks that were given up, their fibers and schedulers. Such a fiber may stand in Ruby's list of those who wait for a
+// Tasks that were given up, and their fibers. Such a fiber may stand in Ruby's list of those who wait for a
 // Queue or a Mutex, by an entry on its stack: were the fiber collected, Ruby would read freed memory.
 static VALUE given_up;
 
@@ -416,15 +416,15 @@ static void keep_for_ever(const struct task *task)
 {
     if (NIL_P(task->owner.fiber)) return;
     if (!given_up) rb_gc_register_mark_object(given_up = rb_ary_new());
-    rb_ary_push(given_up, rb_ary_new_from_args(3, task->scheduler, task->owner.fiber, task->owner.self));
+    rb_ary_push(given_up, rb_assoc_new(task->owner.self, task->owner.fiber));
 }
 
 VALUE tasks_given_up(VALUE scheduler)
 {
     VALUE tasks = rb_ary_new();
     for (long i = 0; given_up && i < RARRAY_LEN(given_up); i++) {
-        VALUE entry = RARRAY_AREF(given_up, i);
-        if (rb_ary_entry(entry, 0) == scheduler) rb_ary_push(tasks, rb_ary_entry(entry, 2));
+        VALUE task = rb_ary_entry(RARRAY_AREF(given_up, i), 0);
+        if (task_of(task)->scheduler == scheduler) rb_ary_push(tasks, task);
     }
     return tasks;
 }

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "rbconfig"
 require_relative "supported_ruby"
 
 module Heddle
@@ -48,6 +47,7 @@ module Heddle
           "#{" with LD_LIBRARY_PATH=#{libraries}" if libraries} (#{error.message.strip})"
       end
 
+      require "rbconfig" # only here: programs without RubyGems have not loaded it
       unreadable = $LOAD_PATH.map { |folder| "#{folder}/#{feature}.#{RbConfig::CONFIG["DLEXT"]}" }
         .find { |path| File.exist?(path) } # which Ruby skips
       raise LoadError, "this user may not read #{unreadable}: chmod a+r mends it", cause: nil if unreadable
